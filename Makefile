@@ -1,0 +1,128 @@
+# Targets work from a fresh clone with Go, Python 3 and the package registries. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO      ?= go
+TOOLS   := $(CURDIR)/.tools
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+# The race detector needs a C compiler; the binary never does.
+CC_FOUND := $(shell command -v $(firstword $(shell $(GO) env CC)) 2>/dev/null)
+RACE     := $(if $(CC_FOUND),CGO_ENABLED=1,CGO_ENABLED=0)
+RACEFLAG := $(if $(CC_FOUND),-race,)
+
+TEST_TIMEOUT ?= 10m
+PKG          ?= ./...
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z][a-z-]*:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##### Build and run
+
+.PHONY: build
+build: ## Build the static binary bin/sluice
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/sluice ./cmd/sluice
+
+.PHONY: demo
+demo: build ## Run Envoy, Sluice and three simulated engines on loopback; KEEP=1 leaves them running
+	@envoy=$$(scripts/envoy.sh); exec bin/sluice demo --envoy "$$envoy" $(if $(KEEP),--keep)
+
+.PHONY: envoy
+envoy: ## Get the Envoy that the demo and the tests use, and print its path
+	@scripts/envoy.sh
+
+.PHONY: grpcurl
+grpcurl: $(TOOLS)/bin/grpcurl ## Build grpcurl and print its path
+	@echo $<
+
+##### Check
+
+# Where no Envoy can be had for the platform the suites that need one are skipped; on linux/x86_64
+# the pinned one always can, so its absence is a failure.
+.PHONY: test
+test: $(TOOLS)/bin/grpcurl ## Run every test, the real-Envoy suite included, with the race detector
+	@$(if $(CC_FOUND),,echo "test: no C compiler found: running without the race detector" >&2;) \
+	code=0; envoy=$$(scripts/envoy.sh) || code=$$?; \
+	if [ $$code -eq 2 ]; then echo "test: the real-Envoy suite is skipped" >&2; required=; \
+	elif [ $$code -ne 0 ]; then exit $$code; else required=1; fi; \
+	SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=$$required SLUICE_GRPCURL="$(TOOLS)/bin/grpcurl" $(RACE) \
+	$(GO) test $(RACEFLAG) -shuffle=on -timeout $(TEST_TIMEOUT) $(PKG)
+
+.PHONY: test-all
+test-all: ## Run what `test` runs with the long cases, then long fuzzing and the tidiness check
+	SLUICE_LONG=1 $(MAKE) test TEST_TIMEOUT=40m
+	$(MAKE) fuzz FUZZTIME=30s FUZZBUDGET=900
+	$(MAKE) check-tidy
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for a short while (FUZZTIME each, FUZZBUDGET seconds in all)
+	@FUZZTIME=$(or $(FUZZTIME),5s) FUZZBUDGET=$(or $(FUZZBUDGET),150) scripts/fuzz.sh
+
+.PHONY: lint
+lint: $(TOOLS)/bin/golangci-lint ## Run golangci-lint, gofmt included
+	$< run $(PKG)
+
+.PHONY: format
+format: $(TOOLS)/bin/golangci-lint ## Format the Go code
+	$< fmt
+
+.PHONY: buf-lint
+buf-lint: $(TOOLS)/bin/buf ## Lint the protobuf files
+	$< lint
+	$< format --diff --exit-code
+
+.PHONY: generate
+generate: $(TOOLS)/bin/buf $(TOOLS)/bin/protoc-gen-go $(TOOLS)/bin/protoc-gen-go-grpc ## Generate Go from the protobuf files
+	$< generate
+
+.PHONY: check-generated
+check-generated: $(TOOLS)/bin/buf $(TOOLS)/bin/protoc-gen-go $(TOOLS)/bin/protoc-gen-go-grpc ## Fail if the generated code is not fresh
+	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
+	$< generate --output "$$fresh"; \
+	committed() { (cd api && find . -name '*.pb.go' | sort); }; made() { (cd "$$fresh/api" && find . -name '*.pb.go' | sort); }; \
+	diff <(committed) <(made) || { echo "check-generated: the set of generated files differs: run make generate" >&2; exit 1; }; \
+	for file in $$(made); do diff -u "api/$$file" "$$fresh/api/$$file" || \
+	{ echo "check-generated: api/$${file#./} is not fresh: run make generate" >&2; exit 1; }; done
+
+.PHONY: check-tidy
+check-tidy: ## Fail if go.mod or go.sum is not tidy
+	$(GO) mod tidy -diff
+
+##### Measure
+
+.PHONY: bench
+bench: ## Run the Go benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 30m $(PKG)
+
+.PHONY: bench-stream
+bench-stream: build ## Measure the ext_proc stream end to end beside a null server, one line a row
+	$(GO) run ./bench/stream -sluice bin/sluice
+
+##### Tools, pinned in tools/
+
+$(TOOLS)/bin/golangci-lint: tools/go.mod tools/go.sum
+	@mkdir -p $(@D)
+	$(GO) build -C tools -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(TOOLS)/bin/protoc-gen-go: tools/proto/go.mod tools/proto/go.sum
+	@mkdir -p $(@D)
+	$(GO) build -C tools/proto -o $@ google.golang.org/protobuf/cmd/protoc-gen-go
+
+$(TOOLS)/bin/protoc-gen-go-grpc: tools/proto/go.mod tools/proto/go.sum
+	@mkdir -p $(@D)
+	$(GO) build -C tools/proto -o $@ google.golang.org/grpc/cmd/protoc-gen-go-grpc
+
+$(TOOLS)/bin/grpcurl: tools/proto/go.mod tools/proto/go.sum
+	@mkdir -p $(@D)
+	$(GO) build -C tools/proto -o $@ github.com/fullstorydev/grpcurl/cmd/grpcurl
+
+$(TOOLS)/bin/buf: tools/buf.txt
+	@mkdir -p $(@D)
+	scripts/wheel.sh $< $(TOOLS)/buf
+	install -m 755 $(TOOLS)/buf/bin/buf $@
+
+.PHONY: clean
+clean: ## Remove what was built and fetched
+	rm -rf bin .tools
