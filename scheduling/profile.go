@@ -1,0 +1,113 @@
+package scheduling
+
+// profile is an ordered list of filters, weighted scorers and one picker.
+type profile struct {
+	name    string
+	filters []namedFilter
+	scorers []namedScorer
+	picker  Picker
+}
+
+type namedFilter struct {
+	name string
+	Filter
+	preference bool
+}
+
+type namedScorer struct {
+	name   string
+	weight float64
+	Scorer
+}
+
+// Preference marks a Filter that only prefers: what it leaves out may still serve as a later pick in an ordered list.
+type Preference interface{ Preference() }
+
+// decide is the pure step: filters, scorers, picker. It reads the cycle's columns and writes its Candidates, Steps,
+// Scores, Totals, Gates and Picks.
+func (p *profile) decide(c *Cycle) {
+	c.enter(PhaseFilter)
+	c.fallback.CopyFrom(c.Candidates)
+	for i := range p.filters {
+		p.filters[i].Filter.Filter(c, c.Candidates)
+		c.Steps[i].Left.CopyFrom(c.Candidates)
+		if !p.filters[i].preference {
+			p.narrowFallback(i, c)
+		}
+	}
+	if c.Candidates.Empty() {
+		return
+	}
+	c.enter(PhaseScore)
+	p.score(c, c.Candidates)
+	c.enter(PhasePick)
+	c.Picks = p.picker.Pick(c, c.Candidates, c.Totals, c.Picks)
+	if len(c.Picks) < c.MaxPicks {
+		p.backfill(c)
+	}
+}
+
+// narrowFallback applies a filter that is not a preference to the endpoints that preferences left out before it.
+func (p *profile) narrowFallback(i int, c *Cycle) {
+	for j := range i {
+		if p.filters[j].preference {
+			p.filters[i].Filter.Filter(c, c.fallback)
+			return
+		}
+	}
+	c.fallback.CopyFrom(c.Candidates)
+}
+
+// backfill lengthens the ordered list with endpoints that only a preference left out, so that a retry has somewhere to
+// go when a single endpoint holds the prompt.
+func (p *profile) backfill(c *Cycle) {
+	c.fallback.Subtract(c.Candidates)
+	if c.fallback.Empty() {
+		return
+	}
+	p.score(c, c.fallback)
+	want := c.MaxPicks
+	c.MaxPicks -= len(c.Picks)
+	c.Picks = p.picker.Pick(c, c.fallback, c.Totals, c.Picks)
+	c.MaxPicks = want
+}
+
+func (p *profile) score(c *Cycle, candidates Set) {
+	for i := range p.scorers {
+		raw := c.Scores[i].Raw
+		p.scorers[i].Score(c, candidates, raw)
+		for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
+			raw[e] = clamp01(raw[e])
+			c.Totals[e] += p.scorers[i].weight * raw[e]
+		}
+	}
+}
+
+// clamp01 makes v a score: not-a-number is no credit.
+func clamp01(v float64) float64 {
+	if v > 0 { // false for NaN
+		return min(v, 1)
+	}
+	return 0
+}
+
+// NeutralScore gives every candidate that is not in known the mean score of those that are: what is unknown gets
+// neither credit nor blame. With nothing known all scores become 0.
+func NeutralScore(candidates, known Set, scores []float64) {
+	sum, n := 0.0, 0
+	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
+		if known.Has(e) {
+			sum += scores[e]
+			n++
+		}
+	}
+	mean := 0.0
+	if n > 0 {
+		mean = sum / float64(n)
+	}
+	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
+		if !known.Has(e) {
+			scores[e] = mean
+		}
+	}
+}
