@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 GO      ?= go
-TOOLS   := $(CURDIR)/.tools
+TOOLS   := .tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 # The race detector needs a C compiler; the binary never does.
@@ -35,7 +35,7 @@ envoy: ## Get the Envoy that the demo and the tests use, and print its path
 
 .PHONY: grpcurl
 grpcurl: $(TOOLS)/bin/grpcurl ## Build grpcurl and print its path
-	@echo $<
+	@echo $(CURDIR)/$<
 
 ##### Check
 
@@ -47,7 +47,7 @@ test: $(TOOLS)/bin/grpcurl ## Run every test, the real-Envoy suite included, wit
 	code=0; envoy=$$(scripts/envoy.sh) || code=$$?; \
 	if [ $$code -eq 2 ]; then echo "test: the real-Envoy suite is skipped" >&2; required=; \
 	elif [ $$code -ne 0 ]; then exit $$code; else required=1; fi; \
-	SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=$$required SLUICE_GRPCURL="$(TOOLS)/bin/grpcurl" $(RACE) \
+	SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=$$required SLUICE_GRPCURL="$(CURDIR)/$(TOOLS)/bin/grpcurl" $(RACE) \
 	$(GO) test $(RACEFLAG) -shuffle=on -timeout $(TEST_TIMEOUT) $(PKG)
 
 .PHONY: test-all
@@ -104,19 +104,19 @@ bench-stream: build ## Measure the ext_proc stream end to end beside a null serv
 
 $(TOOLS)/bin/golangci-lint: tools/go.mod tools/go.sum
 	@mkdir -p $(@D)
-	$(GO) build -C tools -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(GO) build -C tools -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 $(TOOLS)/bin/protoc-gen-go: tools/proto/go.mod tools/proto/go.sum
 	@mkdir -p $(@D)
-	$(GO) build -C tools/proto -o $@ google.golang.org/protobuf/cmd/protoc-gen-go
+	$(GO) build -C tools/proto -o $(CURDIR)/$@ google.golang.org/protobuf/cmd/protoc-gen-go
 
 $(TOOLS)/bin/protoc-gen-go-grpc: tools/proto/go.mod tools/proto/go.sum
 	@mkdir -p $(@D)
-	$(GO) build -C tools/proto -o $@ google.golang.org/grpc/cmd/protoc-gen-go-grpc
+	$(GO) build -C tools/proto -o $(CURDIR)/$@ google.golang.org/grpc/cmd/protoc-gen-go-grpc
 
 $(TOOLS)/bin/grpcurl: tools/proto/go.mod tools/proto/go.sum
 	@mkdir -p $(@D)
-	$(GO) build -C tools/proto -o $@ github.com/fullstorydev/grpcurl/cmd/grpcurl
+	$(GO) build -C tools/proto -o $(CURDIR)/$@ github.com/fullstorydev/grpcurl/cmd/grpcurl
 
 $(TOOLS)/bin/buf: tools/buf.txt
 	@mkdir -p $(@D)
