@@ -41,6 +41,8 @@ type Cycle struct {
 	Seed uint64
 	// MaxPicks is how many endpoints to pick at most; at least 1.
 	MaxPicks int
+	// Considered are the endpoints that the decision began with: what Candidates held before the first filter.
+	Considered Set
 	// Candidates are the endpoints that may be picked: at first the ready ones that the proxy's subset allows, after
 	// Decide those that the filters left.
 	Candidates Set
@@ -105,6 +107,7 @@ func (c *Cycle) prepare(s *Snapshot, r *Request, now time.Duration) {
 	c.Snapshot, c.Request, c.Now, c.Seed, c.Observer = s, r, now, SeedOf(r.ID), nil
 	c.Candidates = c.Candidates.resized(n)
 	c.Candidates.CopyFrom(s.Ready)
+	c.Considered = c.Considered.resized(n)
 	c.fallback = c.fallback.resized(n)
 	c.Picks, c.Gates, c.Faults = c.Picks[:0], c.Gates[:0], c.Faults[:0]
 	c.Totals = resizedFloats(c.Totals, n)

@@ -156,8 +156,8 @@ func (g *graph) profileInstances(refs []Ref) []*instance {
 				g.errs.addf("%s: %q is a second picker; a profile has exactly one", ref.Path, ref.Name)
 			}
 		}
-		if _, ok := in.plugin.(Scorer); ok && ref.Weight <= 0 {
-			g.errs.addf("%s.weight: must be > 0, got %v", ref.Path, ref.Weight)
+		if _, ok := in.plugin.(Scorer); ok && (!Finite(ref.Weight) || ref.Weight == 0) {
+			g.errs.addf("%s.weight: must be a finite number > 0, got %v", ref.Path, ref.Weight)
 		}
 		found[i] = in
 	}

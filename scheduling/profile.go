@@ -1,5 +1,7 @@
 package scheduling
 
+import "math"
+
 // profile is an ordered list of filters, weighted scorers and one picker.
 type profile struct {
 	name    string
@@ -27,6 +29,7 @@ type Preference interface{ Preference() }
 // Scores, Totals, Gates and Picks.
 func (p *profile) decide(c *Cycle) {
 	c.enter(PhaseFilter)
+	c.Considered.CopyFrom(c.Candidates)
 	c.fallback.CopyFrom(c.Candidates)
 	for i := range p.filters {
 		p.filters[i].Filter.Filter(c, c.Candidates)
@@ -91,22 +94,27 @@ func clamp01(v float64) float64 {
 	return 0
 }
 
-// NeutralScore gives every candidate that is not in known the mean score of those that are: what is unknown gets
-// neither credit nor blame. With nothing known all scores become 0.
-func NeutralScore(candidates, known Set, scores []float64) {
-	sum, n := 0.0, 0
+// NeutralScore gives every candidate whose score is not a number the mean score of the others: a scorer writes NaN for
+// what it does not know, which then gets neither credit nor blame. With nothing known all scores become 0.
+func NeutralScore(candidates Set, scores []float64) {
+	sum, known, unknown := 0.0, 0, 0
 	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
-		if known.Has(e) {
-			sum += scores[e]
-			n++
+		if math.IsNaN(scores[e]) {
+			unknown++
+			continue
 		}
+		sum += scores[e]
+		known++
+	}
+	if unknown == 0 {
+		return
 	}
 	mean := 0.0
-	if n > 0 {
-		mean = sum / float64(n)
+	if known > 0 {
+		mean = sum / float64(known)
 	}
 	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
-		if !known.Has(e) {
+		if math.IsNaN(scores[e]) {
 			scores[e] = mean
 		}
 	}
