@@ -1,0 +1,173 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// TypeName is the plugin's type in configuration files.
+const TypeName = "prefix-cache-affinity-filter"
+
+// The values of penaltyMode.
+const (
+	ModeStatic        = "static"
+	ModeMatchedTokens = "matchedTokens"
+	ModeBreakEven     = "breakEven"
+)
+
+// The values of ttftSource.
+const (
+	SourcePrefillThroughput = "prefillThroughput"
+	SourceLatencyPredictor  = "latencyPredictor"
+)
+
+// The defaults. The throughput is the measured peak of Qwen3-32B on two H100 (tensor parallel); the penalties are what
+// 280,000 tokens ahead mean there, and a tighter one for the predictor, which sees more than the tokens ahead.
+const (
+	DefaultAffinityThreshold      = 0.80
+	DefaultExplorationProbability = 0.01
+	DefaultPeakPrefillThroughput  = 15928 // tokens per second
+	DefaultPenaltyMs              = 18000
+	DefaultPredictorPenaltyMs     = 5000
+)
+
+// Upper bounds that only a slip exceeds: a day, and a thousand times the fastest engine.
+const (
+	maxPenaltyMs  = 24 * 60 * 60 * 1000
+	maxThroughput = 1e9
+)
+
+// Parameters are the filter's parameters. Three of them have a second spelling; Complete folds it into the first.
+type Parameters struct {
+	// AffinityThreshold is the prefix_cache_score from which (inclusive) an endpoint is sticky. At most 1; 0 or less
+	// turns the filter off.
+	AffinityThreshold *float64 `yaml:"affinityThreshold,omitempty"`
+	// AffinityGateTau is another spelling of affinityThreshold.
+	AffinityGateTau *float64 `yaml:"affinityGateTau,omitempty"`
+	// ExplorationProbability is the share of requests, 0 to 1, that may go anywhere, to seed caches elsewhere.
+	ExplorationProbability *float64 `yaml:"explorationProbability,omitempty"`
+	// EpsilonExploreSticky is another spelling of explorationProbability.
+	EpsilonExploreSticky *float64 `yaml:"epsilonExploreSticky,omitempty"`
+	// MaxTTFTPenaltyMs is by how much, in ms, the best sticky endpoint's TTFT may exceed the best other one's. 0 means
+	// without bound: static always sticks, matchedTokens has no ceiling.
+	MaxTTFTPenaltyMs *float64 `yaml:"maxTTFTPenaltyMs,omitempty"`
+	// AffinityMaxTTFTPenaltyMs is another spelling of maxTTFTPenaltyMs.
+	AffinityMaxTTFTPenaltyMs *float64 `yaml:"affinityMaxTTFTPenaltyMs,omitempty"`
+	// PenaltyMode is what releases the pin: static, matchedTokens or breakEven.
+	PenaltyMode string `yaml:"penaltyMode"`
+	// TTFTSource is where an endpoint's TTFT comes from: prefillThroughput or latencyPredictor.
+	TTFTSource string `yaml:"ttftSource"`
+	// PeakPrefillThroughput turns tokens in flight into TTFT, in tokens per second; must be > 0.
+	PeakPrefillThroughput float64 `yaml:"peakPrefillThroughput"`
+	// PrefixMatchInfoProducerName names the producer of PrefixCacheMatchInfo; empty means the only one there is.
+	PrefixMatchInfoProducerName string `yaml:"prefixMatchInfoProducerName"`
+	// InFlightLoadProducerName names the producer of InFlightLoad; empty means the only one there is.
+	InFlightLoadProducerName string `yaml:"inFlightLoadProducerName"`
+	// LatencyPredictionInfoProducerName names the producer of the predicted TTFT; only latencyPredictor reads it.
+	LatencyPredictionInfoProducerName string `yaml:"latencyPredictionInfoProducerName"`
+}
+
+// DefaultParameters returns the effective parameters of a filter without a parameters section.
+func DefaultParameters() Parameters {
+	p := unset()
+	_ = p.Complete() // cannot fail: no two spellings are given
+	return p
+}
+
+// unset holds the defaults of what has one spelling only; the rest shows whether it was written.
+func unset() Parameters {
+	return Parameters{
+		PenaltyMode: ModeStatic, TTFTSource: SourcePrefillThroughput, PeakPrefillThroughput: DefaultPeakPrefillThroughput,
+	}
+}
+
+// Complete folds second spellings into the first ones and fills in what was not written. Both spellings of one
+// parameter at once are an error that names both.
+func (p *Parameters) Complete() error {
+	penalty := float64(DefaultPenaltyMs)
+	if p.TTFTSource == SourceLatencyPredictor {
+		penalty = DefaultPredictorPenaltyMs
+	}
+	return errors.Join(
+		fold(&p.AffinityThreshold, &p.AffinityGateTau, "affinityThreshold", "affinityGateTau", DefaultAffinityThreshold),
+		fold(&p.ExplorationProbability, &p.EpsilonExploreSticky, "explorationProbability", "epsilonExploreSticky",
+			DefaultExplorationProbability),
+		fold(&p.MaxTTFTPenaltyMs, &p.AffinityMaxTTFTPenaltyMs, "maxTTFTPenaltyMs", "affinityMaxTTFTPenaltyMs", penalty),
+	)
+}
+
+func fold(first, second **float64, firstName, secondName string, byDefault float64) error {
+	switch {
+	case *first != nil && *second != nil:
+		return fmt.Errorf("%s and %s are two spellings of one parameter: got %v and %v, give one",
+			firstName, secondName, **first, **second)
+	case *second != nil:
+		*first, *second = *second, nil
+	case *first == nil:
+		*first = &byDefault
+	}
+	return nil
+}
+
+// Validate reports every completed parameter that is out of range, and every choice that cannot be had.
+func (p *Parameters) Validate() error {
+	var errs []error
+	check := func(ok bool, name, want string, got float64) {
+		if !ok { // the conditions are written so that NaN fails them
+			errs = append(errs, fmt.Errorf("%s: must be %s, got %v", name, want, got))
+		}
+	}
+	tau, epsilon, penalty := *p.AffinityThreshold, *p.ExplorationProbability, *p.MaxTTFTPenaltyMs
+	check(tau <= 1 && !math.IsInf(tau, -1), "affinityThreshold", "at most 1 (0 or less turns the filter off)", tau)
+	check(epsilon >= 0 && epsilon <= 1, "explorationProbability", "from 0 to 1", epsilon)
+	check(penalty >= 0 && penalty <= maxPenaltyMs, "maxTTFTPenaltyMs",
+		fmt.Sprintf("from 0 (no bound) to %d", maxPenaltyMs), penalty)
+	check(p.PeakPrefillThroughput > 0 && p.PeakPrefillThroughput <= maxThroughput, "peakPrefillThroughput",
+		fmt.Sprintf("> 0 and at most %v tokens per second", maxThroughput), p.PeakPrefillThroughput)
+	return errors.Join(append(errs, p.validateChoices())...)
+}
+
+func (p *Parameters) validateChoices() error {
+	modes := []string{ModeStatic, ModeMatchedTokens, ModeBreakEven}
+	sources := []string{SourcePrefillThroughput, SourceLatencyPredictor}
+	errs := []error{choice("penaltyMode", p.PenaltyMode, modes), choice("ttftSource", p.TTFTSource, sources)}
+	switch {
+	case p.PenaltyMode == ModeMatchedTokens && p.TTFTSource == SourceLatencyPredictor:
+		errs = append(errs, fmt.Errorf("penaltyMode: %s cannot be used with ttftSource %s: milliseconds and tokens do not compare",
+			ModeMatchedTokens, SourceLatencyPredictor))
+	case p.TTFTSource == SourceLatencyPredictor:
+		errs = append(errs, notInThisVersion("ttftSource", p.TTFTSource))
+	}
+	if p.PenaltyMode == ModeBreakEven {
+		errs = append(errs, notInThisVersion("penaltyMode", p.PenaltyMode))
+	}
+	return errors.Join(errs...)
+}
+
+func choice(name, got string, valid []string) error {
+	if slices.Contains(valid, got) {
+		return nil
+	}
+	return fmt.Errorf("%s: must be one of %s, got %q%s", name, strings.Join(valid, ", "), got, scheduling.Hint(got, valid))
+}
+
+func notInThisVersion(name, got string) error {
+	return fmt.Errorf("%s: %q is not in this version", name, got)
+}
+
+// Type describes the filter.
+func Type() scheduling.PluginType {
+	defaults := DefaultParameters()
+	return scheduling.PluginType{
+		Type: TypeName,
+		Summary: "keeps a request on the endpoints that hold its prefix, until they are so much busier than the others " +
+			"that the prefix is not worth the wait",
+		Parameters: &defaults,
+		New:        newFilter,
+	}
+}

@@ -1,0 +1,143 @@
+package gate
+
+import (
+	"math"
+
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// Filter is the affinity filter: epsilon-greedy stickiness with a load gate. It implements the scheduler's Filter and
+// Preference, and keeps nothing between requests.
+type Filter struct {
+	name   string
+	stream uint64
+	params Parameters // effective
+	rule   rule
+	match  scheduling.Key[scheduling.PrefixCacheMatchInfo]
+	load   scheduling.Key[scheduling.InFlightLoad]
+}
+
+var (
+	_ scheduling.Filter     = (*Filter)(nil)
+	_ scheduling.Preference = (*Filter)(nil)
+)
+
+func newFilter(b *scheduling.Builder) (any, error) {
+	params := unset()
+	if err := b.Parameters(&params); err != nil {
+		return nil, err
+	}
+	if err := params.Complete(); err != nil {
+		return nil, err
+	}
+	if err := params.Validate(); err != nil {
+		return nil, err
+	}
+	return &Filter{
+		name:   b.Name,
+		stream: b.Stream(),
+		params: params,
+		rule: rule{
+			matchedTokens: params.PenaltyMode == ModeMatchedTokens,
+			penaltyMs:     *params.MaxTTFTPenaltyMs,
+			throughput:    params.PeakPrefillThroughput,
+		},
+		match: scheduling.ConsumeColumn[scheduling.PrefixCacheMatchInfo](b, "prefixMatchInfoProducerName", params.PrefixMatchInfoProducerName),
+		load:  scheduling.ConsumeColumn[scheduling.InFlightLoad](b, "inFlightLoadProducerName", params.InFlightLoadProducerName),
+	}, nil
+}
+
+// Parameters returns the effective parameters: defaults filled in, second spellings folded.
+func (g *Filter) Parameters() Parameters { return g.params }
+
+// Preference marks the filter: an endpoint without the prefix can still serve as a fallback.
+func (g *Filter) Preference() {}
+
+// Sticky reports whether an endpoint holds enough of the request's prefix to be kept to. An endpoint without match info,
+// or a prompt shorter than one block, is not sticky.
+func (g *Filter) Sticky(c *scheduling.Cycle, ordinal int) bool {
+	_, sticky := g.sticky(g.match.In(c), ordinal)
+	return sticky
+}
+
+func (g *Filter) sticky(match *scheduling.Column[scheduling.PrefixCacheMatchInfo], ordinal int) (scheduling.PrefixCacheMatchInfo, bool) {
+	info, ok := match.Get(ordinal)
+	return info, ok && info.Valid() && info.Score() >= *g.params.AffinityThreshold
+}
+
+// Filter keeps the sticky candidates, unless there are none, the request explores, or the gate releases it. It never
+// leaves fewer than one of the candidates that it was given.
+func (g *Filter) Filter(c *scheduling.Cycle, candidates scheduling.Set) {
+	if *g.params.AffinityThreshold <= 0 || candidates.Empty() {
+		return
+	}
+	if g.explores(c) {
+		c.ReportGate(g.report(scheduling.GateExplored))
+		return
+	}
+	match := g.match.In(c)
+	sticky, other := g.sides(c, match, candidates)
+	switch {
+	case sticky.members == 0:
+		c.ReportGate(g.report(scheduling.GateNoSticky))
+		return
+	case other.members == 0:
+		report := g.report(scheduling.GateHeld)
+		report.Sticky = sticky.best.ordinal
+		c.ReportGate(report)
+		return
+	}
+	report := g.rule.judge(sticky.best, other.best)
+	report.Filter = g.name
+	c.ReportGate(report)
+	if released(report.Verdict) {
+		return
+	}
+	for i := candidates.Next(0); i >= 0; i = candidates.Next(i + 1) {
+		if _, keep := g.sticky(match, i); !keep {
+			candidates.Remove(i)
+		}
+	}
+}
+
+func (g *Filter) explores(c *scheduling.Cycle) bool {
+	epsilon := *g.params.ExplorationProbability
+	if epsilon <= 0 {
+		return false
+	}
+	random := c.Rand(g.stream)
+	return random.Float64() < epsilon
+}
+
+// report is the report of a verdict that compared nothing.
+func (g *Filter) report(v scheduling.GateVerdict) scheduling.GateReport {
+	return scheduling.GateReport{
+		Filter: g.name, Verdict: v,
+		GapMs: math.NaN(), GapTokens: math.NaN(), BarTokens: math.NaN(),
+		Sticky: -1, Other: -1,
+	}
+}
+
+// side is the sticky or the other candidates: how many there are, and which of them is the best by TTFT.
+type side struct {
+	members int
+	best    contender
+}
+
+// sides splits the candidates. An endpoint without a known load counts as a member but takes no part in the comparison.
+func (g *Filter) sides(c *scheduling.Cycle, match *scheduling.Column[scheduling.PrefixCacheMatchInfo], candidates scheduling.Set) (sticky, other side) {
+	sticky.best, other.best = noContender, noContender
+	load := g.load.In(c)
+	for i := candidates.Next(0); i >= 0; i = candidates.Next(i + 1) {
+		info, isSticky := g.sticky(match, i)
+		s := &other
+		if isSticky {
+			s = &sticky
+		}
+		s.members++
+		if inFlight, ok := load.Get(i); ok {
+			s.best = bestByTTFT(s.best, g.rule.contender(i, inFlight, info))
+		}
+	}
+	return sticky, other
+}

@@ -1,0 +1,101 @@
+package gate
+
+import (
+	"math"
+
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// contender is one endpoint's input to the gate.
+type contender struct {
+	ordinal int     // -1: nobody
+	ttftMs  float64 // time to the first token behind what is in flight, in ms
+	tokens  float64 // tokens in flight
+	matched float64 // weighted match in tokens
+}
+
+// noContender stands for a side without a known TTFT.
+var noContender = contender{ordinal: -1, ttftMs: math.NaN(), tokens: math.NaN()}
+
+// bestByTTFT returns whichever of the two has the lower TTFT; of equal ones the one with the longer match. A TTFT that
+// is not a number, infinite or negative is unknown and never the best.
+func bestByTTFT(best, next contender) contender {
+	switch {
+	case !scheduling.Finite(next.ttftMs):
+		return best
+	case best.ordinal < 0, next.ttftMs < best.ttftMs, next.ttftMs == best.ttftMs && next.matched > best.matched:
+		return next
+	}
+	return best
+}
+
+// rule is when the load gate releases.
+type rule struct {
+	matchedTokens bool
+	penaltyMs     float64 // 0: no bound
+	throughput    float64 // tokens per second
+}
+
+// contender makes the gate's input of an endpoint's load and match. A load that cannot be is unknown.
+func (r rule) contender(ordinal int, load scheduling.InFlightLoad, info scheduling.PrefixCacheMatchInfo) contender {
+	tokens := float64(load.Tokens)
+	return contender{ordinal: ordinal, ttftMs: r.ms(tokens), tokens: tokens, matched: matchedTokens(info)}
+}
+
+// ms is the time that the engine needs for a number of tokens. It multiplies first: whole numbers of tokens then divide
+// with one rounding, and a difference exactly at the limit compares equal to it.
+func (r rule) ms(tokens float64) float64 { return tokens * 1000 / r.throughput }
+
+// matchedTokens is the tier-weighted match in tokens: a block in a slower tier is cheaper to forfeit. Only whole blocks
+// of the prompt count, so that it never exceeds the prompt; unusable info is 0.
+func matchedTokens(info scheduling.PrefixCacheMatchInfo) float64 {
+	if !info.Valid() {
+		return 0
+	}
+	return float64(max(0, min(info.MatchBlocks, info.TotalBlocks))) * float64(info.BlockSizeTokens)
+}
+
+// judge compares the best sticky endpoint with the best other one:
+//
+//	static:         released when TTFT(sticky) − TTFT(other) > penalty
+//	matchedTokens:  released when inFlight(sticky) − inFlight(other) > matched tokens of the sticky one,
+//	                or when the static test, then a ceiling, fires
+//
+// A difference exactly at a bound holds. A penalty of 0 never fires, and no matched tokens skip their test. Where a side
+// has no known TTFT there is nothing to compare, and the gate holds.
+func (r rule) judge(sticky, other contender) scheduling.GateReport {
+	report := scheduling.GateReport{
+		Verdict: scheduling.GateHeld, BarMs: r.penaltyMs, BarTokens: math.NaN(),
+		GapMs: math.NaN(), GapTokens: math.NaN(), Sticky: sticky.ordinal, Other: other.ordinal,
+	}
+	if sticky.ordinal < 0 || other.ordinal < 0 {
+		report.Verdict, report.BarMs = scheduling.GateMissingSignal, 0
+		return report
+	}
+	report.GapTokens = sticky.tokens - other.tokens
+	report.GapMs = r.ms(report.GapTokens)
+	if r.matchedTokens && sticky.matched > 0 {
+		report.BarTokens = sticky.matched
+		if report.GapTokens > report.BarTokens {
+			report.Verdict = scheduling.GateReleasedMatched
+			return report
+		}
+	}
+	if r.penaltyMs > 0 && report.GapMs > r.penaltyMs {
+		report.Verdict = scheduling.GateReleasedStatic
+		if r.matchedTokens {
+			report.Verdict = scheduling.GateReleasedCeiling
+		}
+	}
+	return report
+}
+
+// released reports whether a verdict lets all candidates pass.
+func released(v scheduling.GateVerdict) bool {
+	switch v {
+	case scheduling.GateReleasedStatic, scheduling.GateReleasedMatched, scheduling.GateReleasedCeiling,
+		scheduling.GateReleasedBreakEven:
+		return true
+	}
+	return false
+}
