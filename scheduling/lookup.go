@@ -1,0 +1,22 @@
+package scheduling
+
+// ColumnOf returns the first column of a value type in a cycle, in the order of the graph; nil, on which Get says absent,
+// where nobody produces the type. It is for those who look at a decision from outside: plugins declare Keys.
+func ColumnOf[T any](c *Cycle) *Column[T] {
+	for _, st := range c.storage {
+		if column, ok := st.(*Column[T]); ok {
+			return column
+		}
+	}
+	return nil
+}
+
+// ValueOf is ColumnOf for a value of the whole request.
+func ValueOf[T any](c *Cycle) *Value[T] {
+	for _, st := range c.storage {
+		if value, ok := st.(*Value[T]); ok {
+			return value
+		}
+	}
+	return nil
+}

@@ -1,0 +1,337 @@
+package extproc
+
+import (
+	"errors"
+	"fmt"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/server/openai"
+)
+
+// rewriteHeaders name the model that a gateway wants the engine to see instead of the client's.
+var rewriteHeaders = [...]string{"x-gateway-model-name-rewrite", "x-llm-d-model-name-rewrite"}
+
+// selectionHeader limits the candidates in conformance tests.
+const selectionHeader = "test-epp-endpoint-selection"
+
+// requestSide is what a stream knows of its request.
+type requestSide struct {
+	scheduling.Request
+	subset  subset
+	chunks  [][]byte // the body as it came; each aliases its message
+	joined  []byte   // the body in one piece, where it came in several
+	size    int      // bytes in chunks
+	info    openai.Info
+	rewrite string
+	begun   bool // the headers came
+	partial bool // the proxy cut the body short
+	replied bool // the pick or an error was sent
+}
+
+func (r *requestSide) reset() {
+	r.Request.Reset()
+	clear(r.chunks)
+	joined := r.joined[:0]
+	if cap(joined) > maxKeptBody {
+		joined = nil
+	}
+	*r = requestSide{Request: r.Request, subset: subset{entries: r.subset.entries[:0]}, chunks: r.chunks[:0], joined: joined}
+}
+
+// maxKeptBody bounds the join buffer that an idle stream object keeps.
+const maxKeptBody = 1 << 20
+
+func (st *stream) onRequestHeaders(h *extprocv3.HttpHeaders) error {
+	r := &st.request
+	if r.begun {
+		st.server.cfg.Observer.Noted(NoteUnknownMessage)
+		return nil
+	}
+	r.begun = true
+	r.ID = st.server.nextID.Add(1)
+	r.Headers = readHeaders(h.GetHeaders(), r.Headers)
+	if stringHeader(&r.Request, ":method") == "POST" {
+		r.Operation = openai.OperationOf(stringHeader(&r.Request, ":path"))
+	}
+	for _, name := range rewriteHeaders {
+		if v := stringHeader(&r.Request, name); v != "" {
+			r.rewrite = v
+			break
+		}
+	}
+	st.spans.start(st.server.cfg.Tracer, st.grpc.Context(), &r.Request)
+	if length := contentLength(&r.Request); length > st.server.cfg.MaxRequestBodyBytes && st.requestMode != modeNone {
+		return st.tooLarge(length)
+	}
+	switch {
+	case h.GetEndOfStream():
+		return st.pickAtHeaders(0)
+	case st.requestMode == modeNone, st.requestMode == modeStreamed, st.requestMode == modeGRPC:
+		// The body comes too late for the pick, or never: its declared length is all that is known of the load.
+		return st.pickAtHeaders(contentLength(&r.Request))
+	case st.requestMode == modeBuffered, st.requestMode == modeBufferedPartial:
+		// Envoy sends the body only after this answer.
+		return st.send(continueRequestHeaders)
+	default:
+		return nil // full duplex: the answer may wait for the body
+	}
+}
+
+func (st *stream) pickAtHeaders(bodyBytes int) error {
+	st.request.PromptBytes = bodyBytes
+	value, err := st.pick()
+	if err != nil {
+		return err
+	}
+	st.request.replied = true
+	return st.send(st.out.requestHeaders(st.mutation(value), value))
+}
+
+func (st *stream) onRequestBody(b *extprocv3.HttpBody) error {
+	r := &st.request
+	switch st.requestMode {
+	case modeStreamed:
+		return st.send(continueRequestBody)
+	case modeGRPC:
+		return st.send(st.out.requestChunk(b.GetBody(), b.GetEndOfStream()))
+	}
+	if r.replied {
+		// Envoy may deliver the last chunk again after the end (envoyproxy/envoy issue 46237).
+		st.server.cfg.Observer.Noted(NoteDuplicateEnd)
+		return nil
+	}
+	if len(b.GetBody()) > 0 {
+		r.chunks = append(r.chunks, b.GetBody())
+		r.size += len(b.GetBody())
+	}
+	if r.size > st.server.cfg.MaxRequestBodyBytes {
+		return st.tooLarge(r.size)
+	}
+	switch {
+	case st.requestMode == modeBuffered:
+		return st.replyBuffered()
+	case st.requestMode == modeBufferedPartial:
+		r.partial = !b.GetEndOfStream()
+		return st.replyBuffered()
+	case b.GetEndOfStream():
+		return st.replyFullDuplex(false)
+	}
+	return nil
+}
+
+func (st *stream) onRequestTrailers() error {
+	if st.request.replied {
+		return st.send(continueRequestTrailers)
+	}
+	switch st.requestMode {
+	case modeBuffered, modeBufferedPartial:
+		// No body came at all. Headers can no longer be changed; the metadata carries the pick.
+		value, err := st.pick()
+		if err != nil {
+			return err
+		}
+		st.request.replied = true
+		return st.send(st.out.requestTrailers(value))
+	default:
+		return st.replyFullDuplex(true)
+	}
+}
+
+func (st *stream) tooLarge(size int) error {
+	return &immediate{status: 413, reason: ReasonTooLarge, message: fmt.Sprintf(
+		"the request body (%d bytes or more) is larger than this endpoint picker's maxRequestBodyBytes (%d)",
+		size, st.server.cfg.MaxRequestBodyBytes)}
+}
+
+// replyBuffered picks in the body answer. The body stays with Envoy unless the model name changes.
+func (st *stream) replyBuffered() error {
+	value, err := st.pick()
+	if err != nil {
+		return err
+	}
+	r := &st.request
+	r.replied = true
+	m := st.mutation(value)
+	if r.rewrite == "" || r.partial || r.info.Model.End <= r.info.Model.Start {
+		return st.send(st.out.requestBody(m, value, nil))
+	}
+	pieces := openai.SpliceModel(r.Body, r.info.Model, r.rewrite)
+	body := make([]byte, 0, len(pieces[0])+len(pieces[1])+len(pieces[2]))
+	for _, p := range pieces {
+		body = append(body, p...)
+	}
+	m.SetHeaders = append(m.SetHeaders, setHeader("content-length", fmt.Append(nil, len(body))))
+	return st.send(st.out.requestBody(m, value, body))
+}
+
+// replyFullDuplex picks and sends everything back: headers, the whole body, trailers where there were any. Envoy sends
+// on only what comes back, so nothing may be left out.
+func (st *stream) replyFullDuplex(trailers bool) error {
+	value, err := st.pick()
+	if err != nil {
+		return err
+	}
+	r := &st.request
+	r.replied = true
+	m := st.mutation(value)
+	chunks := r.chunks
+	if r.rewrite != "" && r.info.Model.End > r.info.Model.Start {
+		pieces := openai.SpliceModel(r.Body, r.info.Model, r.rewrite)
+		chunks = pieces[:]
+	}
+	if err := st.send(st.out.requestHeaders(m, value)); err != nil {
+		return err
+	}
+	if err := st.echoRequest(chunks, !trailers); err != nil {
+		return err
+	}
+	if trailers {
+		return st.send(continueRequestTrailers)
+	}
+	return nil
+}
+
+// maxChunk is the largest body chunk that is sent back: other proxies than Envoy refuse more than 64 KB in a message.
+const maxChunk = 62_000
+
+// echoRequest sends chunks back, cut to maxChunk; the last message carries the end of the stream where last is set.
+func (st *stream) echoRequest(chunks [][]byte, last bool) error {
+	if len(chunks) == 0 && last {
+		return st.send(st.out.requestChunk(nil, true))
+	}
+	for i, c := range chunks {
+		for {
+			n := min(len(c), maxChunk)
+			end := last && n == len(c) && i == len(chunks)-1
+			if err := st.send(st.out.requestChunk(c[:n], end)); err != nil {
+				return err
+			}
+			if c = c[n:]; len(c) == 0 {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// body is the request's body in one piece. A body of one chunk is not copied.
+func (r *requestSide) body() []byte {
+	switch len(r.chunks) {
+	case 0:
+		return nil
+	case 1:
+		return r.chunks[0]
+	}
+	if cap(r.joined) < r.size {
+		r.joined = make([]byte, 0, r.size)
+	}
+	r.joined = r.joined[:0]
+	for _, c := range r.chunks {
+		r.joined = append(r.joined, c...)
+	}
+	return r.joined
+}
+
+// scan reads the body. What is only unusual goes on to the engine, which is the judge; bytes that are not JSON at all
+// are refused here, unless something other than JSON was announced.
+func (st *stream) scan() error {
+	r := &st.request
+	body := r.body()
+	if len(body) == 0 || r.Operation == scheduling.OperationOther || isEncoded(stringHeader(&r.Request, "content-encoding")) {
+		r.PromptBytes = max(r.PromptBytes, len(body))
+		return nil
+	}
+	scan := st.server.scanner.Scan
+	if r.partial {
+		st.server.cfg.Observer.Noted(NotePartialBody)
+		scan = st.server.scanner.ScanPartial
+	}
+	info, err := scan(r.Operation, body, &r.Request)
+	r.info = info
+	if info.TooDeep {
+		st.server.cfg.Observer.Noted(NoteBodyTooDeep)
+	}
+	if errors.Is(err, openai.ErrNotJSON) {
+		return &immediate{status: 400, reason: ReasonNotJSON, message: err.Error()}
+	}
+	if err != nil {
+		return fmt.Errorf("reading the request body: %w", err)
+	}
+	if r.rewrite != "" {
+		r.Model = r.rewrite
+	}
+	return nil
+}
+
+// pick reads the request, asks the scheduler and charges the pick. It returns the value for the proxy.
+func (st *stream) pick() (string, error) {
+	if err := st.scan(); err != nil {
+		return "", err
+	}
+	cfg := &st.server.cfg
+	begin := cfg.Now()
+	snapshot, scheduler := cfg.Pool.Snapshot(), cfg.Scheduler()
+	c := scheduler.Begin(snapshot, &st.request.Request, begin)
+	defer scheduler.End(c)
+	if p := st.spans.observe(); p != nil {
+		c.Observer = p
+	}
+	if err := st.restrict(c, snapshot); err != nil {
+		cfg.Observer.Picked(c, nil, cfg.Now()-begin)
+		return "", err
+	}
+	ctx, cancel := st.server.produceContext(st.grpc.Context())
+	scheduler.Produce(ctx, c)
+	cancel()
+	if err := st.grpc.Context().Err(); err != nil {
+		return "", err // the client has gone: nothing to charge
+	}
+	f, err := scheduler.Commit(c)
+	cfg.Observer.Picked(c, f, cfg.Now()-begin)
+	if err != nil {
+		return "", &immediate{status: 503, reason: ReasonFilteredOut, message: "no endpoint is left after the scheduling filters"}
+	}
+	st.scheduler, st.flight = scheduler, f
+	if cfg.DecisionHeader {
+		st.decision = describe(c, f)
+	}
+	st.spans.picked(c, f)
+	return addresses(f), nil
+}
+
+// restrict applies the proxy's subset and refuses a request that has no candidate.
+func (st *stream) restrict(c *scheduling.Cycle, snapshot *scheduling.Snapshot) error {
+	if c.Candidates.Empty() {
+		return &immediate{status: 503, reason: ReasonNoEndpoint, message: "no endpoint is ready"}
+	}
+	if st.request.subset.present {
+		c.Restrict(st.request.subset.resolve(snapshot))
+	}
+	if st.server.cfg.ConformanceHeaders {
+		if v := stringHeader(&st.request.Request, selectionHeader); v != "" {
+			wanted := subset{entries: splitEntries(v, nil)}
+			c.Restrict(wanted.resolve(snapshot))
+		}
+	}
+	if c.Candidates.Empty() {
+		return &immediate{status: 503, reason: ReasonNoSubset, message: "none of the endpoints that the proxy allows is ready"}
+	}
+	return nil
+}
+
+// addresses is the pick as the proxy reads it: ordered, separated by commas.
+func addresses(f *scheduling.Flight) string {
+	if len(f.Picks) == 1 {
+		return f.Picks[0].Address
+	}
+	var b []byte
+	for i, e := range f.Picks {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, e.Address...)
+	}
+	return string(b)
+}

@@ -1,0 +1,160 @@
+package extproc
+
+import (
+	"strconv"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/server/openai"
+)
+
+// conformanceServedHeader tells the protocol's conformance tests which endpoint the proxy reported.
+const conformanceServedHeader = "x-conformance-test-served-endpoint"
+
+// responseSide is what a stream knows of its response.
+type responseSide struct {
+	reader       openai.Response
+	status       int
+	served       string
+	firstTokenAt time.Duration // 0: none yet
+	begun        bool          // the headers, or anything else, came
+	reading      bool          // reader was told of the headers and is fed the body
+	ended        bool
+}
+
+func (r *responseSide) reset() {
+	reader := r.reader
+	reader.Reset()
+	*r = responseSide{reader: reader}
+}
+
+func (r *responseSide) usage() scheduling.Usage {
+	if !r.reading {
+		return scheduling.UnknownUsage
+	}
+	return r.reader.Usage()
+}
+
+// The response's messages are answered first and learnt from afterwards: whatever learning does, the client's bytes are
+// on their way.
+
+func (st *stream) onResponseHeaders(h *extprocv3.HttpHeaders) error {
+	r := &st.response
+	r.begun = true
+	if err := st.send(st.responseHeadersAnswer()); err != nil {
+		return err
+	}
+	if st.deaf {
+		return nil
+	}
+	r.status, _ = strconv.Atoi(headerOf(h.GetHeaders(), ":status"))
+	st.spans.responseBegun(r.status)
+	if st.request.Operation != scheduling.OperationOther {
+		r.reader.Begin(r.status, headerOf(h.GetHeaders(), "content-type"), headerOf(h.GetHeaders(), "content-encoding"))
+		r.reading = true
+	}
+	if h.GetEndOfStream() {
+		st.responseEnded()
+	}
+	return nil
+}
+
+func (st *stream) responseHeadersAnswer() *extprocv3.ProcessingResponse {
+	var set []*corev3.HeaderValueOption
+	if st.decision != "" {
+		set = append(set, setHeader(DecisionHeader, []byte(st.decision)))
+	}
+	if st.server.cfg.ConformanceHeaders {
+		served := st.response.served
+		if served == "" {
+			served = "fail: the proxy reported no served endpoint"
+		}
+		set = append(set, setHeader(conformanceServedHeader, []byte(served)))
+	}
+	if set == nil {
+		return continueResponseHeaders
+	}
+	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{
+		ResponseHeaders: &extprocv3.HeadersResponse{Response: &extprocv3.CommonResponse{
+			HeaderMutation: &extprocv3.HeaderMutation{SetHeaders: set}}}}}
+}
+
+func (st *stream) onResponseBody(b *extprocv3.HttpBody) error {
+	st.response.begun = true
+	if err := st.echoResponse(b.GetBody(), b.GetEndOfStream()); err != nil {
+		return err
+	}
+	if st.deaf || st.response.ended {
+		return nil
+	}
+	st.learn(b.GetBody())
+	if b.GetEndOfStream() {
+		st.responseEnded()
+	}
+	return nil
+}
+
+// echoResponse answers a body message: in full duplex the bytes go back, in the other modes they never left Envoy.
+func (st *stream) echoResponse(body []byte, end bool) error {
+	switch st.responseMode {
+	case modeFullDuplex:
+	case modeGRPC:
+		return st.send(st.out.responseChunk(body, end))
+	default:
+		return st.send(continueResponseBody)
+	}
+	for len(body) > maxChunk {
+		if err := st.send(st.out.responseChunk(body[:maxChunk], false)); err != nil {
+			return err
+		}
+		body = body[maxChunk:]
+	}
+	return st.send(st.out.responseChunk(body, end))
+}
+
+// learn feeds a piece of the response's body to the reader.
+func (st *stream) learn(body []byte) {
+	r := &st.response
+	if !r.reading || st.flight == nil {
+		return
+	}
+	r.reader.Push(body)
+	if r.firstTokenAt == 0 && r.reader.FirstToken() {
+		r.firstTokenAt = st.server.cfg.Now()
+		st.spans.firstToken()
+		st.flight.FirstToken(r.firstTokenAt)
+	}
+}
+
+func (st *stream) onResponseTrailers() error {
+	st.response.begun = true
+	if err := st.send(continueResponseTrailers); err != nil {
+		return err
+	}
+	if !st.deaf && !st.response.ended {
+		st.responseEnded()
+	}
+	return nil
+}
+
+// responseEnded releases the charge at the end of the response, without waiting for the end of the stream.
+func (st *stream) responseEnded() {
+	r := &st.response
+	r.ended = true
+	if r.reading {
+		r.reader.End()
+	}
+	if st.flight == nil {
+		return
+	}
+	reason := scheduling.EndComplete
+	if r.status >= 400 {
+		reason = scheduling.EndError
+	} else if r.usage() == scheduling.UnknownUsage {
+		st.server.cfg.Observer.Noted(NoteNoUsage)
+	}
+	st.release(reason)
+}
