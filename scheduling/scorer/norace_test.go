@@ -1,0 +1,5 @@
+//go:build !race
+
+package scorer_test
+
+const raceEnabled = false
