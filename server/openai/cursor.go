@@ -304,7 +304,7 @@ func stringEnd(b []byte, i int) int {
 }
 
 // escapeRun is the number of bytes that are looked at one by one after an escaped quote.
-const escapeRun = 32
+const escapeRun = 8
 
 // quoteAt is the index of the first quote at or after i, or -1. The first 16 bytes are looked at a word at a time,
 // since most strings (keys above all) end there and the call to IndexByte costs more.

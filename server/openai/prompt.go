@@ -34,7 +34,7 @@ func (r *request) completionsField(key []byte) bool {
 	case "prompt":
 		return r.prompts()
 	case "prompt_embeds":
-		r.begin(&r.system)
+		r.begin(systemSection)
 		ok := r.media()
 		r.end()
 		return ok
@@ -82,9 +82,9 @@ func (r *request) messagesField(key []byte) bool {
 
 // conversation reads messages, or the single string that the Responses API takes in their place.
 func (r *request) conversation() bool {
-	r.begin(&r.main)
+	r.begin(mainSection)
 	if b := r.peek(); b == '[' || b == '"' || b == '{' {
-		r.main.prompts = 1
+		r.sections[mainSection].prompts = 1
 	}
 	ok := r.content(0)
 	r.end()
@@ -93,7 +93,7 @@ func (r *request) conversation() bool {
 
 // instructions reads what stands before the messages.
 func (r *request) instructions() bool {
-	r.begin(&r.system)
+	r.begin(systemSection)
 	ok := r.content(0)
 	r.end()
 	return ok
@@ -248,7 +248,7 @@ func saysNothing(raw []byte) bool {
 
 // prompts reads a prompt or a batch: a string, a list of strings, a list of token ids, a list of such lists, or a mix.
 func (r *request) prompts() bool {
-	r.begin(&r.main)
+	r.begin(mainSection)
 	ok := true
 	switch r.peek() {
 	case '[':
@@ -278,6 +278,9 @@ func (r *request) batch() bool {
 				r.nextPrompt()
 				flat = true
 			}
+			if r.ids(); r.peek()-'0' > 9 {
+				continue // all had a comma behind them
+			}
 			ok = r.token()
 		default:
 			ok = r.skip()
@@ -292,14 +295,15 @@ func (r *request) batch() bool {
 
 // nextPrompt starts a prompt of a batch.
 func (r *request) nextPrompt() {
-	r.current.prompts++
-	r.later = r.current.prompts > 1
+	r.sections[r.current].prompts++
+	r.later = r.sections[r.current].prompts > 1
 }
 
 // tokens reads a list of token ids.
 func (r *request) tokens() bool {
 	more, ok := r.enter(']'), true
 	for more && ok {
+		r.ids()
 		if !r.token() {
 			return false
 		}
@@ -311,24 +315,57 @@ func (r *request) tokens() bool {
 // token reads one id of a token list. Anything else there (an engine refuses it) is passed over, and ends what is
 // collected of the list.
 func (r *request) token() bool {
-	start, id := r.pos, uint64(0)
-	for r.pos < len(r.b) && r.b[r.pos]-'0' <= 9 && r.pos-start < 10 {
-		id = id*10 + uint64(r.b[r.pos]-'0')
-		r.pos++
+	b, start, id := r.b, r.pos, uint64(0)
+	i := start
+	for i < len(b) && b[i]-'0' <= 9 && i-start < maxIDDigits {
+		id = id*10 + uint64(b[i]-'0')
+		i++
 	}
-	after := r.peek()
-	switch {
-	case r.pos == start, after == '.', after|0x20 == 'e', after-'0' <= 9, id > math.MaxUint32,
-		r.b[start] == '0' && r.pos-start > 1:
-		r.pos = start
+	if i == len(b) && i > start {
+		r.pos = i // the body ends here, and the cut may have shortened the id
+		return true
+	}
+	if i == start || id > math.MaxUint32 || (b[start] == '0' && i-start > 1) || inNumber(b[i]) {
 		r.later = true
 		return r.skip()
-	case r.pos == len(r.b):
-		return true // the cut may have shortened it
 	}
+	r.pos = i
 	r.into.TokenCount++
 	if !r.later && len(r.into.Tokens) < MaxTokens {
 		r.into.Tokens = append(r.into.Tokens, uint32(id))
 	}
 	return true
 }
+
+// ids reads the ids at pos that have a comma behind them: all but the last of a plain list, and then the space up to
+// the next element. It stops before anything that token has to judge.
+func (r *request) ids() {
+	b, i, tokens, n := r.b, r.pos, r.into.Tokens, 0
+	for {
+		start, id := i, uint64(0)
+		for i < len(b) && b[i]-'0' <= 9 && i-start < maxIDDigits {
+			id = id*10 + uint64(b[i]-'0')
+			i++
+		}
+		if i == start || i == len(b) || b[i] != ',' || id > math.MaxUint32 || (b[start] == '0' && i-start > 1) {
+			r.pos = start
+			break
+		}
+		n++
+		if !r.later && len(tokens) < MaxTokens {
+			tokens = append(tokens, uint32(id))
+		}
+		i++
+		for i < len(b) && (b[i] == ' ' || b[i] == '\n') {
+			i++
+		}
+	}
+	r.into.Tokens = tokens
+	r.into.TokenCount += n
+}
+
+// maxIDDigits is the length of the longest 32-bit number.
+const maxIDDigits = 10
+
+// inNumber reports whether a byte after digits makes them a part of a longer number.
+func inNumber(b byte) bool { return b-'0' <= 9 || b == '.' || b|0x20 == 'e' }

@@ -149,9 +149,8 @@ type request struct {
 	model, salt scheduling.Span // contents of strings
 	limits      limits
 	head        [headFields]scheduling.Span // raw JSON
-	system      section
-	main        section
-	current     *section
+	sections    [2]section
+	current     int  // the section being read
 	later       bool // what is read belongs to a batch's later prompts
 }
 
@@ -231,10 +230,11 @@ func (r *request) finish(s *Scanner) {
 	into.MaxOutputTokens = r.limits.output(into.Operation)
 	into.Choices = min(max(1, r.limits.n, r.limits.bestOf), maxChoices)
 	r.arrange()
-	into.PromptBytes = r.headBytes() + r.system.bytes + r.main.bytes
-	r.info.Prompts = r.main.prompts
-	r.info.Media = r.system.media + r.main.media
-	r.info.MediaBytes = r.system.mediaBytes + r.main.mediaBytes
-	r.info.SpansDropped = r.system.dropped + r.main.dropped
+	system, main := &r.sections[systemSection], &r.sections[mainSection]
+	into.PromptBytes = r.headBytes() + system.bytes + main.bytes
+	r.info.Prompts = main.prompts
+	r.info.Media = system.media + main.media
+	r.info.MediaBytes = system.mediaBytes + main.mediaBytes
+	r.info.SpansDropped = system.dropped + main.dropped
 	r.info.TooDeep = r.deep
 }

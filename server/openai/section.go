@@ -28,18 +28,26 @@ type section struct {
 	dropped     int
 }
 
+// The sections of a body.
+const (
+	systemSection = iota
+	mainSection
+)
+
 // begin starts a section anew: what an earlier field of the same name gave is forgotten.
-func (r *request) begin(s *section) {
+func (r *request) begin(which int) {
+	s := &r.sections[which]
 	if n := s.last - s.first; n > 0 {
 		r.into.Prompt = slices.Delete(r.into.Prompt, s.first, s.last)
-		r.system.shift(s.last, n)
-		r.main.shift(s.last, n)
+		for i := range r.sections {
+			r.sections[i].shift(s.last, n)
+		}
 	}
-	if s == &r.main {
+	if which == mainSection {
 		r.into.Tokens, r.into.TokenCount = r.into.Tokens[:0], 0
 	}
 	*s = section{first: len(r.into.Prompt), last: len(r.into.Prompt)}
-	r.current, r.later = s, false
+	r.current, r.later = which, false
 }
 
 // shift follows the removal of n spans that ended at index end.
@@ -52,14 +60,14 @@ func (s *section) shift(end, n int) {
 
 // end closes the section that begin started.
 func (r *request) end() {
-	r.current.last = len(r.into.Prompt)
+	r.sections[r.current].last = len(r.into.Prompt)
 }
 
 // arrange brings the spans into the order of rendering: head, system, main.
 func (r *request) arrange() {
 	prompt := r.into.Prompt
-	if r.system.first > r.main.first {
-		rotate(prompt, r.main.last)
+	if main := r.sections[mainSection]; r.sections[systemSection].first > main.first {
+		rotate(prompt, main.last)
 	}
 	n := 0
 	for _, s := range r.head {
@@ -102,7 +110,7 @@ func (r *request) headBytes() (n int) {
 
 // add takes a range of the body as text of the prompt.
 func (r *request) add(s scheduling.Span) {
-	r.current.bytes += s.End - s.Start
+	r.sections[r.current].bytes += s.End - s.Start
 	r.keep(s)
 }
 
@@ -112,7 +120,7 @@ func (r *request) keep(s scheduling.Span) {
 		return
 	}
 	if len(r.into.Prompt) >= MaxSpans-headFields {
-		r.current.dropped++
+		r.sections[r.current].dropped++
 		return
 	}
 	r.into.Prompt = append(r.into.Prompt, s)
@@ -127,8 +135,8 @@ const (
 // addMedia takes the range of a media value: it identifies the prompt, but is no text.
 func (r *request) addMedia(s scheduling.Span) {
 	length := s.End - s.Start
-	r.current.media++
-	r.current.mediaBytes += length
+	r.sections[r.current].media++
+	r.sections[r.current].mediaBytes += length
 	if length <= mediaSamples*mediaSample {
 		r.keep(s)
 		return
