@@ -47,8 +47,9 @@ type Config struct {
 	Scheduler func() *scheduling.Scheduler
 	// Now is a monotonic clock: the time since the process started.
 	Now func() time.Duration
-	// Hold predicts for how long a charge stays when the end of the response will not be seen.
-	Hold func(f *scheduling.Flight) time.Duration
+	// Hold predicts when a request's first token and its end come, counted from now, for requests whose response will
+	// not be seen; nil for at once.
+	Hold func(f *scheduling.Flight) (firstToken, done time.Duration)
 	// MaxRequestBodyBytes is the largest request body; a larger one is answered with 413. Default 64 MiB.
 	MaxRequestBodyBytes int
 	// PickTimeout bounds the time from a stream's first message to its pick. Default 30 s.

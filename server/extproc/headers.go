@@ -36,14 +36,14 @@ func lower(s string) string {
 }
 
 // headerOf finds one header of a message by its lower-case name; the last one wins.
-func headerOf(m *corev3.HeaderMap, name string) string {
+func headerOf(m *corev3.HeaderMap, name string) []byte {
 	hs := m.GetHeaders()
 	for i := len(hs) - 1; i >= 0; i-- {
 		if len(hs[i].GetKey()) == len(name) && lower(hs[i].GetKey()) == name {
-			return string(valueOf(hs[i]))
+			return valueOf(hs[i])
 		}
 	}
-	return ""
+	return nil
 }
 
 func stringHeader(r *scheduling.Request, name string) string {

@@ -28,16 +28,30 @@ func (h *holds) len() int {
 	return len(h.held)
 }
 
-// add calls done after d, or at once when the server is closed.
-func (h *holds) add(f *scheduling.Flight, d time.Duration, done func()) {
+// add calls firstToken after its time and done after its own, or done at once when the server is closed.
+func (h *holds) add(f *scheduling.Flight, prefill, total time.Duration, firstToken, done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		done()
 		return
 	}
-	timer := time.AfterFunc(d, func() { h.end(f) })
-	h.held[f] = heldCharge{timer: timer, done: done}
+	charge := heldCharge{done: done}
+	charge.timer = time.AfterFunc(prefill, func() { h.prefilled(f, total-prefill, firstToken) })
+	h.held[f] = charge
+}
+
+// prefilled tells of the first token, while mu keeps close from ending the flight, and waits on for the end.
+func (h *holds) prefilled(f *scheduling.Flight, decode time.Duration, firstToken func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	charge, ok := h.held[f]
+	if !ok {
+		return
+	}
+	firstToken()
+	charge.timer = time.AfterFunc(decode, func() { h.end(f) })
+	h.held[f] = charge
 }
 
 // end ends one flight, unless close already did.
@@ -74,11 +88,11 @@ func (st *stream) hold() {
 			"and usage is not seen; send the response body (response_body_mode STREAMED or FULL_DUPLEX_STREAMED) for exact accounts",
 			"request_body_mode", st.requestMode.String(), "response_body_mode", st.responseMode.String())
 	})
-	d := time.Duration(0)
+	var prefill, total time.Duration
 	if s.cfg.Hold != nil {
-		d = s.cfg.Hold(f)
+		prefill, total = s.cfg.Hold(f)
 	}
-	s.holds.add(f, d, func() {
+	s.holds.add(f, prefill, total, func() { f.FirstToken(s.cfg.Now()) }, func() {
 		now := s.cfg.Now()
 		s.cfg.Observer.Ended(f, outcome, -1, now-f.PickedAt)
 		f.Done(outcome, now)

@@ -25,12 +25,6 @@ type responseSide struct {
 	ended        bool
 }
 
-func (r *responseSide) reset() {
-	reader := r.reader
-	reader.Reset()
-	*r = responseSide{reader: reader}
-}
-
 func (r *responseSide) usage() scheduling.Usage {
 	if !r.reading {
 		return scheduling.UnknownUsage
@@ -50,10 +44,10 @@ func (st *stream) onResponseHeaders(h *extprocv3.HttpHeaders) error {
 	if st.deaf {
 		return nil
 	}
-	r.status, _ = strconv.Atoi(headerOf(h.GetHeaders(), ":status"))
+	r.status, _ = strconv.Atoi(string(headerOf(h.GetHeaders(), ":status")))
 	st.spans.responseBegun(r.status)
 	if st.request.Operation != scheduling.OperationOther {
-		r.reader.Begin(r.status, headerOf(h.GetHeaders(), "content-type"), headerOf(h.GetHeaders(), "content-encoding"))
+		r.reader.Start(r.status, headerOf(h.GetHeaders(), "content-type"), headerOf(h.GetHeaders(), "content-encoding"))
 		r.reading = true
 	}
 	if h.GetEndOfStream() {
@@ -144,9 +138,6 @@ func (st *stream) onResponseTrailers() error {
 func (st *stream) responseEnded() {
 	r := &st.response
 	r.ended = true
-	if r.reading {
-		r.reader.End()
-	}
 	if st.flight == nil {
 		return
 	}

@@ -59,7 +59,7 @@ func (s *Server) newStream(g extprocv3.ExternalProcessor_ProcessServer) *stream 
 	st.server, st.grpc = s, g
 	st.requestMode, st.responseMode = modeFullDuplex, modeFullDuplex
 	st.request.reset()
-	st.response.reset()
+	st.response = responseSide{}
 	st.startedAt = s.cfg.Now()
 	st.lastMessage = st.startedAt
 	st.timer = time.AfterFunc(s.cfg.PickTimeout, st.timeUp)
@@ -79,7 +79,7 @@ func (st *stream) finish() {
 	st.mu.Unlock()
 	if reusable {
 		s := st.server
-		*st = stream{request: st.request, response: st.response, out: st.out}
+		*st = stream{request: st.request, out: st.out}
 		s.streams.Put(st)
 	}
 }
