@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 var (
@@ -147,11 +149,20 @@ func (v *validator) picker(path string, p Picker) {
 	if p.TLS == nil {
 		return
 	}
+	v.file(path+".tls.caFile", p.TLS.CAFile)
+	v.file(path+".tls.certFile", p.TLS.CertFile)
+	v.file(path+".tls.keyFile", p.TLS.KeyFile)
 	if (p.TLS.CertFile == "") != (p.TLS.KeyFile == "") {
 		v.fault(path+".tls", "certFile and keyFile go together")
 	}
 	if p.TLS.ServerName != "" && !dnsName.MatchString(p.TLS.ServerName) {
 		v.fault(path+".tls.serverName", "must be a DNS name, got %q", p.TLS.ServerName)
+	}
+}
+
+func (v *validator) file(path, name string) {
+	if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		v.fault(path, "must be UTF-8 without control characters, got %q", name)
 	}
 }
 

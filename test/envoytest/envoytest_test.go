@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/sluice-epp/sluice/deploy/envoy"
 	"github.com/sluice-epp/sluice/test/envoytest"
@@ -235,5 +237,43 @@ func TestPickerOverTLS(t *testing.T) {
 				t.Errorf("%d %q, want %d", status, page, tc.want)
 			}
 		})
+	}
+}
+
+// The pick travels as metadata, so its header need not reach the engine.
+func TestDestinationCanBeHidden(t *testing.T) {
+	a := startUpstream(t, envoytest.PodIPs(t, 1)[0], "a")
+	p := startPicker(t, a.Addr)
+	for _, pool := range []envoy.PoolType{envoy.OriginalDst, envoy.OverrideHost} {
+		e := envoytest.Start(t, envoy.Params{
+			Picker: envoy.Picker{Address: p.Addr}, PoolType: pool, Endpoints: []string{a.Addr},
+			Source: envoy.FromMetadata, HideDestination: true,
+		})
+		if status, page := send(t, http.MethodPost, e.URL("/"), strings.NewReader("{}")); status != 200 || page != "a / 2" {
+			t.Errorf("%s: %d %q", pool, status, page)
+		}
+		if got := a.Seen().Values(envoy.DestinationKey); got != nil {
+			t.Errorf("%s: the engine saw %q", pool, got)
+		}
+	}
+}
+
+// A picker that says it is not serving is left, and requests pass unpicked or fail as the parameters say.
+func TestUnhealthyPickerIsLeft(t *testing.T) {
+	a := startUpstream(t, envoytest.PodIPs(t, 1)[0], "a")
+	for allow, want := range map[bool]int{true: 200, false: 500} {
+		p := startPicker(t, a.Addr)
+		e := envoytest.Start(t, envoy.Params{
+			Picker: envoy.Picker{Address: p.Addr, HealthInterval: 20 * time.Millisecond}, PoolType: envoy.OverrideHost,
+			Endpoints: []string{a.Addr}, FailureModeAllow: allow,
+		})
+		p.checks.SetServingStatus(extprocv3.ExternalProcessor_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_NOT_SERVING)
+		e.WaitStat(t, "cluster.endpoint-picker.health_check.failure", 1, clientTimeout)
+		if status, page := send(t, http.MethodPost, e.URL("/"), strings.NewReader("{}")); status != want {
+			t.Errorf("failure mode allow %t: %d %q, want %d", allow, status, page, want)
+		}
+		if p.Streams() != 0 {
+			t.Errorf("the picker saw %d streams, want 0", p.Streams())
+		}
 	}
 }

@@ -26,6 +26,8 @@ type picker struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	Addr string
 
+	checks *health.Server
+
 	mu      sync.Mutex
 	pick    string
 	streams int
@@ -39,12 +41,11 @@ func startPicker(t testing.TB, pick string, options ...grpc.ServerOption) *picke
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &picker{Addr: l.Addr().String(), pick: pick}
+	p := &picker{Addr: l.Addr().String(), pick: pick, checks: health.NewServer()}
 	server := grpc.NewServer(options...)
 	extprocv3.RegisterExternalProcessorServer(server, p)
-	checks := health.NewServer()
-	checks.SetServingStatus(extprocv3.ExternalProcessor_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
-	healthv1.RegisterHealthServer(server, checks)
+	p.checks.SetServingStatus(extprocv3.ExternalProcessor_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
+	healthv1.RegisterHealthServer(server, p.checks)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	t.Cleanup(func() {
