@@ -1,0 +1,108 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// TierWeigher is a producer whose prefix matches weigh the tiers that blocks lie on. configured reports whether the
+// file, rather than a default, sets the weights.
+type TierWeigher interface {
+	TierWeights() (weights map[string]float64, configured bool)
+}
+
+const (
+	affinityType    = "prefix-cache-affinity-filter"
+	prefixScoreType = "prefix-cache-scorer"
+	// defaultAffinityThreshold is the filter's, for a file that leaves it out.
+	thresholdKey = "affinityThreshold"
+)
+
+// warnAcross warns of what no plugin can see by itself.
+func (f *File) warnAcross(types []scheduling.PluginType, s *scheduling.Scheduler) {
+	f.warnUndone()
+	f.warnTiers(types, s)
+}
+
+// warnUndone warns of a prefix scorer heavy enough to undo what the affinity filter does when it lets a request leave:
+// the endpoint that holds the prefix then outscores every other whatever the load.
+func (f *File) warnUndone() {
+	gate := slices.IndexFunc(f.refs, func(r scheduling.Ref) bool { return f.kindOf(r.Name) == affinityType })
+	if gate < 0 {
+		return
+	}
+	others := 0.0
+	for _, r := range f.refs {
+		if kind := f.kindOf(r.Name); strings.HasSuffix(kind, "-scorer") && kind != prefixScoreType {
+			others += r.Weight
+		}
+	}
+	for _, r := range f.refs {
+		if f.kindOf(r.Name) != prefixScoreType || r.Weight < others {
+			continue
+		}
+		_, path, _ := strings.Cut(r.Path, ": ")
+		f.warnf(f.place(path), "%s has weight %v and the other scorers together %v: when %s lets a request leave the endpoint "+
+			"that holds its prefix, the prefix score sends it back; lower the weight", r.Name, r.Weight, others, f.refs[gate].Name)
+	}
+}
+
+func (f *File) kindOf(name string) string {
+	for _, pl := range f.allPlugins() {
+		if pl.name == name {
+			return pl.kind
+		}
+	}
+	return ""
+}
+
+// warnTiers warns of a tier weight at or below an affinity threshold where either is configured: a prompt that lies
+// wholly on that tier is then sticky by rounding only.
+func (f *File) warnTiers(types []scheduling.PluginType, s *scheduling.Scheduler) {
+	for _, pl := range f.allPlugins() {
+		tiers, ok := s.Plugin(pl.name).(TierWeigher)
+		if !ok {
+			continue
+		}
+		weights, configured := tiers.TierWeights()
+		for _, gate := range f.allPlugins() {
+			threshold, ok := f.number(types, gate, thresholdKey)
+			if gate.kind != affinityType || !ok || !configured && gate.parameter(thresholdKey) == nil {
+				continue
+			}
+			for _, tier := range sortedKeys(weights) {
+				if weights[tier] <= threshold {
+					f.warnf(gate.atOr(pl), "%s weighs tier %s %v, which is not above %s %v of %s: a prompt wholly on that tier is "+
+						"sticky by rounding only", pl.name, tier, weights[tier], thresholdKey, threshold, gate.name)
+				}
+			}
+		}
+	}
+}
+
+// atOr is where a plugin is declared, or else another is.
+func (pl plugin) atOr(other plugin) origin {
+	if node := pl.parameter(thresholdKey); node != nil && !pl.builtIn {
+		return pl.document.at(node, pl.at.path+".parameters."+thresholdKey)
+	}
+	if pl.builtIn {
+		return other.at
+	}
+	return pl.at
+}
+
+// number is a plugin's effective numeric parameter.
+func (f *File) number(types []scheduling.PluginType, pl plugin, key string) (float64, bool) {
+	params := f.effectiveParameters(types, pl)
+	if !params.IsValid() {
+		return 0, false
+	}
+	for _, field := range fieldsOf(params) {
+		if v := indirect(field.value); field.name == key && v.CanFloat() {
+			return v.Float(), true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,115 @@
+// Package config reads the configuration file: strict YAML in the shape that the field already writes
+// (EndpointPickerConfig), with the sections of the server itself beside it. It reports every fault with file, line,
+// column, path and the nearest valid name, and turns the plugins into what package scheduling builds from.
+package config
+
+import (
+	"time"
+)
+
+// Config holds the sections of the file that configure the server rather than the decision. Every key may be absent;
+// the defaults are those of defaultConfig.
+type Config struct {
+	// Server configures the listeners and the limits of the ext_proc server.
+	Server Server `yaml:"server"`
+	// Endpoints are the engines, for example "10.0.0.5:8000", "10.0.0.5:8000-8003" (data-parallel ranks),
+	// "vllm.internal:8000" (every address of a name) or "srv+_http._tcp.vllm.internal". Those of every source count.
+	Endpoints []string `yaml:"endpoints"`
+	// EndpointsFile is the path of a YAML file that lists the engines, watched for changes. A relative path is relative to
+	// the working directory.
+	EndpointsFile string `yaml:"endpointsFile"`
+	// DNS configures the look-ups of endpoints that are names.
+	DNS DNS `yaml:"dns"`
+	// Telemetry configures logs and metric labels.
+	Telemetry Telemetry `yaml:"telemetry"`
+}
+
+// Server configures the listeners and the limits of the ext_proc server.
+type Server struct {
+	// Listen is the address of the gRPC listener that Envoy connects to, "host:port"; an empty host means all addresses.
+	Listen string `yaml:"listen" form:"address"`
+	// AdminListen is the address of the admin listener: metrics, effective configuration, debugging. It is loopback unless
+	// set otherwise, since whoever reaches it sees the endpoints.
+	AdminListen string `yaml:"adminListen" form:"address"`
+	// HealthListen is the address of a listener of its own for the gRPC health service, in plaintext, for probes that speak
+	// no TLS; empty means that health is served on listen alone.
+	HealthListen string `yaml:"healthListen" form:"address"`
+	// TLS configures the gRPC listener's certificates.
+	TLS TLS `yaml:"tls"`
+	// MaxRequestBodyBytes is the largest request body, in bytes or with a unit such as 64MiB; a larger one is answered
+	// with 413.
+	MaxRequestBodyBytes Size `yaml:"maxRequestBodyBytes" range:"1KiB..1GiB"`
+	// MaxEndpointsInPick is the length of the ordered list of endpoints that Envoy is given: the pick and its fallbacks.
+	MaxEndpointsInPick int `yaml:"maxEndpointsInPick" range:"1..16"`
+	// PickTimeout is the longest time from the opening of a stream to its pick, the upload of the body included.
+	PickTimeout time.Duration `yaml:"pickTimeout" range:"10ms..1h"`
+	// ProduceTimeout bounds the look-ups that come before a decision; what is not known by then counts as unknown.
+	ProduceTimeout time.Duration `yaml:"produceTimeout" range:"1ms..1m"`
+	// ReasonHeader adds a response header that says which endpoint was picked and why, in a few words.
+	ReasonHeader bool `yaml:"reasonHeader"`
+	// DrainDelay is the time from SIGTERM, at which health turns NOT_SERVING, to the moment at which new streams are
+	// refused: what the proxies need to notice.
+	DrainDelay time.Duration `yaml:"drainDelay" range:"0s..10m"`
+	// DrainTimeout is the longest time that open streams get to end after drainDelay.
+	DrainTimeout time.Duration `yaml:"drainTimeout" range:"0s..1h"`
+}
+
+// TLS configures the gRPC listener's certificates.
+type TLS struct {
+	// Mode is one of: auto (files where they are given, else plaintext on a loopback address and a self-signed certificate
+	// elsewhere), plaintext, selfSigned, files.
+	Mode TLSMode `yaml:"mode" oneof:"auto plaintext selfSigned files"`
+	// CertFile is the path of the certificate chain in PEM; it is read again when it changes.
+	CertFile string `yaml:"certFile"`
+	// KeyFile is the path of the private key in PEM.
+	KeyFile string `yaml:"keyFile"`
+	// ClientCAFile is the path of the certificates, in PEM, of which one must have signed the client's certificate; empty
+	// asks clients for none.
+	ClientCAFile string `yaml:"clientCAFile"`
+}
+
+// TLSMode says where the gRPC listener's certificate comes from.
+type TLSMode string
+
+// The values of TLS.Mode.
+const (
+	TLSAuto       TLSMode = "auto"
+	TLSPlaintext  TLSMode = "plaintext"
+	TLSSelfSigned TLSMode = "selfSigned"
+	TLSFiles      TLSMode = "files"
+)
+
+// DNS configures the look-ups of endpoints that are names.
+type DNS struct {
+	// Interval is the time between two look-ups of a name.
+	Interval time.Duration `yaml:"interval" range:"1s..1h"`
+	// EmptyGrace is how long a name must be answered with nothing before its endpoints are removed.
+	EmptyGrace time.Duration `yaml:"emptyGrace" range:"0s..1h"`
+}
+
+// Telemetry configures logs and metric labels.
+type Telemetry struct {
+	// LogLevel is the least severe level that is logged.
+	LogLevel string `yaml:"logLevel" oneof:"debug info warn error"`
+	// ModelLabels are the model names that keep a metric label of their own however many names clients send.
+	ModelLabels []string `yaml:"modelLabels"`
+}
+
+// defaultConfig is what a file that sets nothing means.
+func defaultConfig() Config {
+	return Config{
+		Server: Server{
+			Listen:              ":9002",
+			AdminListen:         "127.0.0.1:9090",
+			TLS:                 TLS{Mode: TLSAuto},
+			MaxRequestBodyBytes: 64 << 20,
+			MaxEndpointsInPick:  1,
+			PickTimeout:         30 * time.Second,
+			ProduceTimeout:      400 * time.Millisecond,
+			DrainDelay:          5 * time.Second,
+			DrainTimeout:        30 * time.Second,
+		},
+		DNS:       DNS{Interval: 5 * time.Second, EmptyGrace: 30 * time.Second},
+		Telemetry: Telemetry{LogLevel: "info"},
+	}
+}

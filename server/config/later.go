@@ -1,0 +1,23 @@
+package config
+
+import "github.com/sluice-epp/sluice/scheduling"
+
+// NotInThisVersion is part of the error of whatever is known but still to come.
+const NotInThisVersion = "not in this version"
+
+// Later are the plugin types that are known but still to come; using one is an error.
+func Later() []scheduling.PluginType {
+	later := []scheduling.PluginType{
+		{Type: "precise-prefix-cache-producer", Summary: "Knows what each engine holds in its prefix cache from its KV events."},
+		{Type: "predicted-latency-producer", Summary: "Predicts the time to first token and the time per token on each endpoint."},
+		{Type: "latency-scorer", Summary: "Scores by predicted latency."},
+		{Type: "slo-headroom-tier-filter", Summary: "Keeps the endpoints whose predicted latency meets the request's objective."},
+		{Type: "lora-affinity-scorer", Summary: "Prefers endpoints that have the request's adapter loaded."},
+		{Type: "no-hit-lru-scorer", Summary: "Spreads requests without a cached prefix over the endpoints used least recently."},
+		{Type: "session-affinity-scorer", Summary: "Prefers the endpoint that served the session before."},
+	}
+	for i := range later {
+		later[i].Unavailable = NotInThisVersion
+	}
+	return later
+}

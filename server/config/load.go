@@ -1,0 +1,237 @@
+package config
+
+import (
+	_ "embed"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// DefaultText is the built-in configuration, which runs where no file is given.
+//
+//go:embed default.yaml
+var DefaultText string
+
+// Versions are the accepted values of apiVersion, Sluice's own first.
+var Versions = []string{"sluice/v1alpha1", "llm-d.ai/v1alpha1", "llm-d.ai/v1"}
+
+// Kind is the only accepted value of kind.
+const Kind = "EndpointPickerConfig"
+
+// File is a configuration file that has been read: references to the environment expanded, every key known, every value
+// of the server's sections in its range. Whether its plugins can be built is what Build finds out.
+type File struct {
+	// Name is the file's name, for messages.
+	Name string
+	// Config holds the server's sections. The caller may change it, for example from flags, before Build.
+	Config Config
+	// Warnings are what is accepted but may not do what the author expects: those of Parse, then those of Build.
+	Warnings []Warning
+
+	version     string
+	document    *document
+	lookup      func(string) (string, bool)
+	plugins     []plugin
+	profileName string
+	profileAt   origin
+	refs        []scheduling.Ref
+
+	parseWarnings int // how many of the warnings are Parse's
+	created       []instance
+	places        map[string]origin
+}
+
+// Warning is like a Fault, but the file runs all the same.
+type Warning = Fault
+
+// plugin is a declared plugin, or one of the built-in profile.
+type plugin struct {
+	name, kind string
+	builtIn    bool
+	at         origin
+	parameters raw
+	document   *document // that the parameters are part of
+}
+
+// instance is a plugin that a build made. parameters, where shown is set, are its effective parameters as YAML.
+type instance struct {
+	name, kind, parameters string
+	shown                  bool
+}
+
+// root is the shape of the whole file.
+type root struct {
+	APIVersion         string         `yaml:"apiVersion"`
+	Kind               string         `yaml:"kind"`
+	Plugins            []pluginEntry  `yaml:"plugins"`
+	SchedulingProfiles []profileEntry `yaml:"schedulingProfiles"`
+	Config             `yaml:",inline"`
+
+	FeatureGates       raw `yaml:"featureGates"`
+	DataLayer          raw `yaml:"dataLayer"`
+	FlowControl        raw `yaml:"flowControl"`
+	RequestHandler     raw `yaml:"requestHandler"`
+	SaturationDetector raw `yaml:"saturationDetector"`
+}
+
+type pluginEntry struct {
+	Name       string `yaml:"name"`
+	Type       string `yaml:"type"`
+	Parameters raw    `yaml:"parameters"`
+	At         origin `yaml:"-"`
+}
+
+type profileEntry struct {
+	Name    string     `yaml:"name"`
+	Plugins []refEntry `yaml:"plugins"`
+	At      origin     `yaml:"-"`
+}
+
+type refEntry struct {
+	PluginRef string   `yaml:"pluginRef"`
+	Weight    *float64 `yaml:"weight"`
+	At        origin   `yaml:"-"`
+}
+
+// Load reads a file. lookup knows the environment (os.LookupEnv).
+func Load(path string, lookup func(string) (string, bool)) (*File, error) {
+	data, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data, lookup)
+}
+
+// read reads a file, and not much more of it than may be parsed.
+func read(path string) ([]byte, error) {
+	f, err := os.Open(filepath.Clean(path))
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	return data, nil
+}
+
+// Parse reads the text of a file; name is what errors call it. The error is a Faults, with everything that is wrong.
+func Parse(name string, data []byte, lookup func(string) (string, bool)) (*File, error) {
+	f, faults := parse(name, data, lookup)
+	if err := faults.err(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Default is the built-in configuration.
+func Default() (*File, error) {
+	return Parse("built-in configuration", []byte(DefaultText), noEnvironment)
+}
+
+func noEnvironment(string) (string, bool) { return "", false }
+
+// parse returns what could be read even where there are faults; the file is nil where that is nothing.
+func parse(name string, data []byte, lookup func(string) (string, bool)) (*File, Faults) {
+	doc, faults := parseDocument(name, data)
+	if doc == nil {
+		return nil, faults
+	}
+	f := &File{Name: name, document: doc, lookup: lookup}
+	p := &parsing{File: f, root: root{Config: defaultConfig()}, faults: faults}
+	d := f.decoder(doc)
+	d.places = map[string]origin{}
+	d.decode("", doc.root, reflect.ValueOf(&p.root).Elem())
+	p.faults = append(p.faults, d.faults...)
+	f.places = d.places
+	p.header()
+	p.sections()
+	p.foreignSections()
+	p.declared()
+	p.profile()
+	f.Config = p.root.Config
+	f.parseWarnings = len(f.Warnings)
+	return f, p.faults
+}
+
+func (f *File) decoder(doc *document) *decoder { return &decoder{document: doc, lookup: f.lookup} }
+
+// parsing is a File in the making.
+type parsing struct {
+	*File
+	root    root
+	faults  Faults
+	ignored []string // names of plugins that mean nothing here
+	broken  []string // names of plugins that have been reported
+}
+
+func (p *parsing) addf(at origin, format string, args ...any) {
+	p.faults = append(p.faults, at.fault(format, args...))
+}
+
+func (f *File) warnf(at origin, format string, args ...any) {
+	f.Warnings = append(f.Warnings, at.fault(format, args...))
+}
+
+// place is where the file sets a path; where it does not, the root.
+func (f *File) place(path string) origin {
+	if at, ok := f.places[path]; ok {
+		return at
+	}
+	return origin{file: f.Name, line: 1, column: 1, path: path}
+}
+
+func (p *parsing) header() {
+	if v := p.root.APIVersion; v != "" && !slices.Contains(Versions, v) {
+		p.addf(p.place("apiVersion"), "unknown version %q%s; accepted are %s, or none", clip(v), scheduling.Hint(v, Versions),
+			strings.Join(Versions, ", "))
+	}
+	if k := p.root.Kind; k != "" && k != Kind {
+		p.addf(p.place("kind"), "must be %s or absent, got %q", Kind, clip(k))
+	}
+	p.version = p.root.APIVersion
+}
+
+// sections checks what no single key's range can.
+func (p *parsing) sections() {
+	t := p.root.Server.TLS
+	files := t.CertFile != "" || t.KeyFile != ""
+	at := func(key string) origin { return p.place("server.tls." + key) }
+	switch {
+	case t.CertFile == "" && t.KeyFile != "":
+		p.addf(at("keyFile"), "needs server.tls.certFile beside it")
+	case t.CertFile != "" && t.KeyFile == "":
+		p.addf(at("certFile"), "needs server.tls.keyFile beside it")
+	case t.Mode == TLSFiles && !files:
+		p.addf(at("mode"), "files needs server.tls.certFile and server.tls.keyFile")
+	case files && (t.Mode == TLSPlaintext || t.Mode == TLSSelfSigned):
+		p.addf(at("mode"), "%s does not go with server.tls.certFile", t.Mode)
+	}
+	if t.Mode == TLSPlaintext && t.ClientCAFile != "" {
+		p.addf(at("clientCAFile"), "does nothing with server.tls.mode plaintext")
+	}
+	for key, list := range map[string][]string{
+		"endpoints": p.root.Endpoints, "telemetry.modelLabels": p.root.Telemetry.ModelLabels,
+	} {
+		p.distinct(key, list)
+	}
+}
+
+func (p *parsing) distinct(key string, list []string) {
+	for i, item := range list {
+		at := p.place(fmt.Sprintf("%s[%d]", key, i))
+		switch {
+		case strings.TrimSpace(item) == "":
+			p.addf(at, "is empty")
+		case slices.Contains(list[:i], item):
+			p.addf(at, "%q stands in the list twice", clip(item))
+		}
+	}
+}

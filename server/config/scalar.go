@@ -1,0 +1,226 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"math"
+	"net"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// maxNumber bounds every number: beyond it float64 is no longer exact to the unit, and nothing here is meant.
+const maxNumber = 1e15
+
+// scalarText is a scalar with its references expanded.
+type scalarText struct {
+	text string
+	// quoted is text that can only be a string.
+	quoted bool
+	// shown is how errors quote it: as written, never what an environment variable holds.
+	shown string
+}
+
+// read expands a scalar; ok is false after noting why there is none.
+func (d *decoder) read(at origin, n ast.Node) (s scalarText, ok bool) {
+	switch n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode, *ast.SequenceNode:
+		d.addf(at, "must be a single value, got %s", kindOf(n))
+		return s, false
+	case *ast.TagNode:
+		return s, false // the structure walk has reported it
+	}
+	written := nodeText(n)
+	text, replaced, err := expand(written, d.lookup)
+	if err != nil {
+		for _, line := range strings.Split(err.Error(), "\n") {
+			d.addf(at, "%s", line)
+		}
+		return s, false
+	}
+	return scalarText{text: text, quoted: isQuoted(n) && !replaced, shown: strconv.Quote(clip(written))}, true
+}
+
+func isQuoted(n ast.Node) bool {
+	switch v := n.(type) {
+	case *ast.LiteralNode:
+		return true
+	case *ast.StringNode:
+		return v.Token != nil && (v.Token.Type == token.SingleQuoteType || v.Token.Type == token.DoubleQuoteType)
+	}
+	return false
+}
+
+func (d *decoder) scalar(at origin, n ast.Node, v reflect.Value) {
+	s, ok := d.read(at, n)
+	if !ok {
+		return
+	}
+	var problem string
+	switch kind := v.Kind(); {
+	case v.Type() == durationType:
+		problem = setDuration(s, v)
+	case v.CanAddr() && v.Addr().Type().Implements(textType):
+		if err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(s.text)); err != nil {
+			problem = err.Error()
+		}
+	case kind == reflect.String:
+		v.SetString(s.text)
+	case kind == reflect.Bool:
+		problem = setBool(s, v)
+	case v.CanInt() || v.CanUint():
+		problem = setInteger(s, v)
+	case v.CanFloat():
+		problem = setFloat(s, v)
+	default:
+		problem = fmt.Sprintf("cannot be configured (its type is %s)", v.Type())
+	}
+	if problem != "" {
+		d.addf(at, "%s, got %s", problem, s.shown)
+	}
+}
+
+func setBool(s scalarText, v reflect.Value) string {
+	if s.quoted || s.text != "true" && s.text != "false" {
+		return "must be true or false"
+	}
+	v.SetBool(s.text == "true")
+	return ""
+}
+
+// number reads decimal notation only: what Go or YAML also take for numbers (hexadecimal, underscores, .nan, leading
+// zeros as octal) is more often a slip.
+func (s scalarText) number(noun string) (float64, string) {
+	lower := strings.TrimLeft(strings.ToLower(s.text), "+-.")
+	if lower == "nan" || lower == "inf" || lower == "infinity" {
+		return 0, "must be a finite number"
+	}
+	f, err := strconv.ParseFloat(s.text, 64)
+	if math.IsInf(f, 0) || err == nil && math.Abs(f) > maxNumber {
+		return 0, fmt.Sprintf("is out of range: the largest number is %g", maxNumber)
+	}
+	if err != nil || s.quoted || strings.ContainsAny(s.text, "xX_pP") {
+		if _, err := time.ParseDuration(s.text); err == nil {
+			return 0, noun + " without a unit"
+		}
+		return 0, noun
+	}
+	return f, ""
+}
+
+func setFloat(s scalarText, v reflect.Value) string {
+	f, problem := s.number("must be a number")
+	if problem == "" {
+		v.SetFloat(f)
+	}
+	return problem
+}
+
+func setInteger(s scalarText, v reflect.Value) string {
+	f, problem := s.number("must be a whole number")
+	switch {
+	case problem != "":
+		return problem
+	case f != math.Trunc(f):
+		return "must be a whole number"
+	case v.CanInt() && v.OverflowInt(int64(f)):
+		return "is out of range"
+	case v.CanUint() && f < 0:
+		return "must be >= 0"
+	case v.CanUint() && v.OverflowUint(uint64(f)):
+		return "is out of range"
+	}
+	if v.CanInt() {
+		v.SetInt(int64(f))
+	} else {
+		v.SetUint(uint64(f))
+	}
+	return ""
+}
+
+func setDuration(s scalarText, v reflect.Value) string {
+	d, err := time.ParseDuration(s.text)
+	if err != nil {
+		return `must be a duration with a unit such as "500ms" or "30s"`
+	}
+	v.SetInt(int64(d))
+	return ""
+}
+
+// inRange checks the tags that this package's own sections carry: range:"low..high", oneof:"a b", form:"address".
+func (d *decoder) inRange(path string, node ast.Node, f field) {
+	at := d.document.at(node, path)
+	if d.document.resolve(node) == nil || d.faulty(at) {
+		return
+	}
+	if r := f.tag.Get("range"); r != "" {
+		if err := checkRange(r, f.value); err != nil {
+			d.addf(at, "%v", err)
+		}
+	}
+	if choices := strings.Fields(f.tag.Get("oneof")); len(choices) > 0 {
+		d.oneOf(at, f.value.String(), choices)
+	}
+	if f.tag.Get("form") == "address" && f.value.String() != "" {
+		if _, port, err := net.SplitHostPort(f.value.String()); err != nil || !isPort(port) {
+			d.addf(at, `must be "host:port" or ":port" with a port from 0 to 65535, got %q`, clip(f.value.String()))
+		}
+	}
+}
+
+func (d *decoder) faulty(at origin) bool {
+	for _, f := range d.faults {
+		if f.Path == at.path && f.Line == at.line {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *decoder) oneOf(at origin, value string, choices []string) {
+	for _, c := range choices {
+		if value == c {
+			return
+		}
+	}
+	d.addf(at, "must be one of %s, got %q%s", strings.Join(choices, ", "), clip(value), scheduling.Hint(value, choices))
+}
+
+func isPort(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil
+}
+
+// checkRange compares a value with "low..high", written as the value itself would be.
+func checkRange(tag string, v reflect.Value) error {
+	low, high, _ := strings.Cut(tag, "..")
+	lowest, highest := reflect.New(v.Type()).Elem(), reflect.New(v.Type()).Elem()
+	for text, bound := range map[string]reflect.Value{low: lowest, high: highest} {
+		d := decoder{}
+		d.scalar(origin{}, &ast.StringNode{BaseNode: &ast.BaseNode{}, Value: text}, bound)
+		if len(d.faults) > 0 {
+			return fmt.Errorf("range tag %q: %w", tag, d.faults)
+		}
+	}
+	if v.Int() < lowest.Int() || v.Int() > highest.Int() {
+		return fmt.Errorf("must be from %s to %s, got %v", low, high, display(v))
+	}
+	return nil
+}
+
+// display writes a value as the file would.
+func display(v reflect.Value) any {
+	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
+		if text, err := m.MarshalText(); err == nil {
+			return string(text)
+		}
+	}
+	return v.Interface()
+}
