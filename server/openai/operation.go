@@ -8,8 +8,9 @@ import (
 
 // OperationOf is the operation that a request path (":path", with or without its query) names. A trailing slash and
 // whatever stands before the API's version segment are tolerated ("/openai/v1/chat/completions/"), as are other version
-// segments ("/v3/…") and paths by deployment name ("/openai/deployments/NAME/chat/completions"). Everything else,
-// sub-resources such as "/v1/messages/count_tokens" included, is OperationOther.
+// segments ("/v3/…") and paths by deployment name ("/openai/deployments/NAME/completions"); "chat/completions", which
+// means nothing else, needs neither. Everything else, sub-resources such as "/v1/messages/count_tokens" included, is
+// OperationOther.
 func OperationOf(path string) scheduling.Operation {
 	if i := strings.IndexAny(path, "?#"); i >= 0 {
 		path = path[:i]
@@ -17,7 +18,7 @@ func OperationOf(path string) scheduling.Operation {
 	path = strings.TrimRight(path, "/")
 	parent, last := cutLast(path)
 	if last == "completions" {
-		if before, segment := cutLast(parent); segment == "chat" && servesAPI(before) {
+		if _, segment := cutLast(parent); segment == "chat" {
 			return scheduling.OperationChat
 		}
 	}

@@ -229,9 +229,10 @@ func (r *request) source() bool {
 		}
 		more, ok = r.next('}')
 	}
-	if s := (scheduling.Span{Start: start, End: r.pos}); text {
+	switch s := (scheduling.Span{Start: start, End: r.pos}); {
+	case text:
 		r.add(s)
-	} else {
+	case !saysNothing(r.b[start:r.pos]):
 		r.addMedia(s)
 	}
 	return ok

@@ -224,7 +224,7 @@ func (r *request) finish(s *Scanner) {
 	into := r.into
 	into.Model = s.models.of(unescaped(r.b, r.model))
 	into.CacheSalt = s.salts.of(boundedSalt(unescaped(r.b, r.salt)))
-	if r.model.End > r.model.Start {
+	if r.model.Start > 0 {
 		r.info.Model = scheduling.Span{Start: r.model.Start - 1, End: r.model.End + 1}
 	}
 	into.MaxOutputTokens = r.limits.output(into.Operation)
