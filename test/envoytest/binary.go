@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -61,7 +60,7 @@ var locate = sync.OnceValues(func() (string, error) {
 			faults = append(faults, err)
 		}
 	}
-	root, err := moduleRoot()
+	root, err := repositoryRoot()
 	if err != nil {
 		return "", errors.Join(append(faults, err)...)
 	}
@@ -92,13 +91,20 @@ func recent(path string) error {
 	return nil
 }
 
-// moduleRoot is the folder of the go.mod above this file.
-func moduleRoot() (string, error) {
-	_, file, _, ok := runtime.Caller(0)
-	if !ok || !filepath.IsAbs(file) {
-		return filepath.Abs(filepath.Join("..", ".."))
+// repositoryRoot is the nearest folder above the working directory that holds the Makefile's fetch script.
+func repositoryRoot() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", err
 	}
-	return filepath.Dir(filepath.Dir(filepath.Dir(file))), nil
+	for folder := start; ; folder = filepath.Dir(folder) {
+		if _, err := os.Stat(filepath.Join(folder, "scripts", "envoy.sh")); err == nil {
+			return folder, nil
+		}
+		if folder == filepath.Dir(folder) {
+			return "", fmt.Errorf("no repository above %s", start)
+		}
+	}
 }
 
 // Validate has Envoy check a bootstrap, and returns what it finds wrong.
