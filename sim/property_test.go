@@ -15,18 +15,107 @@ import (
 type naivePool struct {
 	text []string // "" when nothing is cached
 	refs []int
-	free []int
+	free []int32
 }
 
-func (p *naivePool) holds(text string) bool { return slices.Contains(p.text, text) }
+// match says how many leading texts are cached.
+func (p *naivePool) match(texts []string) (cached int) {
+	for cached < len(texts) && slices.Contains(p.text, texts[cached]) {
+		cached++
+	}
+	return cached
+}
+
+func (p *naivePool) share(b int32) {
+	if p.refs[b]++; p.refs[b] == 1 {
+		p.free = slices.DeleteFunc(p.free, func(f int32) bool { return f == b })
+	}
+}
+
+func (p *naivePool) take() int32 {
+	b := p.free[0]
+	p.free, p.text[b], p.refs[b] = p.free[1:], "", 1
+	return b
+}
 
 func (p *naivePool) release(blocks []int32) {
 	for i := len(blocks) - 1; i >= 0; i-- {
-		b := int(blocks[i])
+		b := blocks[i]
 		if p.refs[b]--; p.refs[b] == 0 {
 			p.free = append(p.free, b)
 		}
 	}
+}
+
+// poolPair is a pool beside its naive model; a block holds one letter.
+type poolPair struct {
+	real  *pool
+	naive *naivePool
+	live  []*held
+}
+
+// held is a sequence that holds blocks of which the first stored ones are computed.
+type held struct {
+	blocks []int32
+	texts  []string // of each block, with what comes before it
+	hashes []uint64
+	stored int
+}
+
+func (p *poolPair) release(i int) {
+	p.real.release(p.live[i].blocks)
+	p.naive.release(p.live[i].blocks)
+	p.live = slices.Delete(p.live, i, i+1)
+}
+
+func (p *poolPair) store(s *held) {
+	for ; s.stored < len(s.blocks); s.stored++ {
+		p.real.store(s.blocks[s.stored], s.hashes[s.stored])
+		p.naive.text[s.blocks[s.stored]] = s.texts[s.stored]
+	}
+}
+
+// admit gives blocks to a new sequence, if there are enough of them.
+func (p *poolPair) admit(t *rapid.T, word string) {
+	s := &held{}
+	parent := rootHash(0, "", "")
+	for i := range word {
+		parent, _ = chainHash(parent, []uint32{uint32(word[i])}, nil)
+		s.texts, s.hashes = append(s.texts, word[:i+1]), append(s.hashes, parent)
+	}
+	cached, fromFree := p.real.match(s.hashes)
+	if want := p.naive.match(s.texts); cached != want {
+		t.Fatalf("%q: %d blocks cached, naive model says %d", word, cached, want)
+	}
+	unused := 0
+	for _, h := range s.hashes[:cached] {
+		if p.naive.refs[p.real.index[h]] == 0 {
+			unused++
+		}
+	}
+	if fromFree != unused {
+		t.Fatalf("%q: %d matched blocks are free, naive model says %d", word, fromFree, unused)
+	}
+	if len(word)-cached+fromFree > p.real.nfree {
+		return
+	}
+	for i, h := range s.hashes[:cached] {
+		b := p.real.share(h)
+		if p.naive.text[b] != s.texts[i] {
+			t.Fatalf("shared block %d holds %q, want %q", b, p.naive.text[b], s.texts[i])
+		}
+		p.naive.share(b)
+		s.blocks = append(s.blocks, b)
+	}
+	for range len(word) - cached {
+		b, want := p.real.take(), p.naive.take()
+		if b != want {
+			t.Fatalf("took block %d, least recently used is %d", b, want)
+		}
+		s.blocks = append(s.blocks, b)
+	}
+	s.stored = cached
+	p.live = append(p.live, s)
 }
 
 // TestPoolEqualsNaivePool drives both with the same random life of sequences over a tiny alphabet,
@@ -34,89 +123,23 @@ func (p *naivePool) release(blocks []int32) {
 func TestPoolEqualsNaivePool(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 12
-		p := newPool(size, nil)
-		n := &naivePool{text: make([]string, size), refs: make([]int, size)}
-		for b := range size {
-			n.free = append(n.free, b)
-		}
-		type held struct {
-			blocks []int32
-			texts  []string
-			hashes []uint64
-			stored int
-		}
-		var live []*held
-		hashOf := func(text string) uint64 {
-			h := rootHash(0, "", "")
-			for i := range text {
-				h, _ = chainHash(h, []uint32{uint32(text[i])}, nil)
-			}
-			return h
+		p := &poolPair{real: newPool(size, nil), naive: &naivePool{text: make([]string, size), refs: make([]int, size)}}
+		for b := range int32(size) {
+			p.naive.free = append(p.naive.free, b)
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "operations") {
 			op := rapid.IntRange(0, 3).Draw(t, "operation")
 			switch {
-			case op == 0 && len(live) > 0:
-				i := rapid.IntRange(0, len(live)-1).Draw(t, "released")
-				p.release(live[i].blocks)
-				n.release(live[i].blocks)
-				live = slices.Delete(live, i, i+1)
-			case op == 1 && len(live) > 0:
-				s := live[rapid.IntRange(0, len(live)-1).Draw(t, "stored")]
-				for ; s.stored < len(s.blocks); s.stored++ {
-					p.store(s.blocks[s.stored], s.hashes[s.stored])
-					n.text[s.blocks[s.stored]] = s.texts[s.stored]
-				}
+			case op == 0 && len(p.live) > 0:
+				p.release(rapid.IntRange(0, len(p.live)-1).Draw(t, "released"))
+			case op == 1 && len(p.live) > 0:
+				p.store(rapid.SampledFrom(p.live).Draw(t, "stored"))
 			default:
-				word := rapid.StringMatching(`[ab]{1,5}`).Draw(t, "text")
-				s := &held{}
-				for i := range word {
-					s.texts = append(s.texts, word[:i+1])
-					s.hashes = append(s.hashes, hashOf(word[:i+1]))
-				}
-				cached, fromFree := p.match(s.hashes)
-				naive, naiveFree := 0, 0
-				for naive < len(word) && n.holds(s.texts[naive]) {
-					naive++
-				}
-				if cached != naive {
-					t.Fatalf("%q: %d blocks cached, naive model says %d", word, cached, naive)
-				}
-				for _, h := range s.hashes[:cached] {
-					if n.refs[p.index[h]] == 0 {
-						naiveFree++
-					}
-				}
-				if fromFree != naiveFree {
-					t.Fatalf("%q: %d matched blocks are free, naive model says %d", word, fromFree, naiveFree)
-				}
-				if len(word)-cached+fromFree > p.nfree {
-					continue
-				}
-				for i, h := range s.hashes[:cached] {
-					b := p.share(h)
-					if n.text[b] != s.texts[i] {
-						t.Fatalf("shared block %d holds %q, want %q", b, n.text[b], s.texts[i])
-					}
-					if n.refs[b]++; n.refs[b] == 1 {
-						n.free = slices.DeleteFunc(n.free, func(f int) bool { return f == int(b) })
-					}
-					s.blocks = append(s.blocks, b)
-				}
-				for range len(word) - cached {
-					b := p.take()
-					if want := n.free[0]; int(b) != want {
-						t.Fatalf("took block %d, least recently used is %d", b, want)
-					}
-					n.free, n.text[b], n.refs[b] = n.free[1:], "", 1
-					s.blocks = append(s.blocks, b)
-				}
-				s.stored = cached
-				live = append(live, s)
+				p.admit(t, rapid.StringMatching(`[ab]{1,5}`).Draw(t, "text"))
 			}
-			checkPool(t, p)
-			if p.nfree != len(n.free) {
-				t.Fatalf("%d blocks free, naive model says %d", p.nfree, len(n.free))
+			checkPool(t, p.real)
+			if p.real.nfree != len(p.naive.free) {
+				t.Fatalf("%d blocks free, naive model says %d", p.real.nfree, len(p.naive.free))
 			}
 		}
 	})
@@ -202,6 +225,71 @@ func (l *ledger) BlockRemoved(h uint64) {
 
 func (l *ledger) CacheCleared() { clear(l.counts) }
 
+// world is an engine under test with all that was done to it.
+type world struct {
+	engine  *Engine
+	ledger  *ledger
+	jobs    []*Job
+	tokens  map[*Job]int // seen
+	aborted map[*Job]bool
+	now     time.Duration
+}
+
+// complete ends a step and checks what it reports.
+func (w *world) complete(t *rapid.T) {
+	r := w.engine.Complete()
+	for _, ev := range r.Events {
+		if w.aborted[ev.Job] && ev.Kind != Preempted {
+			t.Fatalf("%s for an aborted job", ev.Kind)
+		}
+		if ev.Kind == FirstToken || ev.Kind == Token {
+			if ev.Index != w.tokens[ev.Job] || (ev.Kind == FirstToken) != (ev.Index == 0) {
+				t.Fatalf("%s %d after %d tokens", ev.Kind, ev.Index, w.tokens[ev.Job])
+			}
+			w.tokens[ev.Job]++
+		}
+	}
+	if r.PrefillTokens+r.Decodes > w.engine.params.MaxBatchedTokens {
+		t.Fatalf("step computes %d tokens", r.PrefillTokens+r.Decodes)
+	}
+	if r.End < r.Start || r.Start < 0 {
+		t.Fatalf("step from %v to %v", r.Start, r.End)
+	}
+	w.now = max(w.now, r.End)
+}
+
+func (w *world) act(t *rapid.T) {
+	switch rapid.IntRange(0, 9).Draw(t, "operation") {
+	case 0, 1, 2:
+		longest := w.engine.params.MaxModelLen
+		n := rapid.IntRange(1, longest-1).Draw(t, "prompt")
+		j := &Job{
+			Prompt:  tokens(uint32(rapid.IntRange(0, 1).Draw(t, "family"))*1000, n),
+			Output:  tokens(5000, rapid.IntRange(0, longest-n).Draw(t, "output")),
+			Adapter: rapid.SampledFrom([]string{"", "sql"}).Draw(t, "adapter"),
+		}
+		if w.engine.Submit(w.now, j) == nil {
+			w.jobs = append(w.jobs, j)
+		}
+	case 3:
+		if len(w.jobs) > 0 {
+			j := rapid.SampledFrom(w.jobs).Draw(t, "victim")
+			w.aborted[j] = w.engine.Abort(j) || w.aborted[j]
+		}
+	case 4:
+		busy := w.engine.pool.nfree < w.engine.pool.total()
+		if w.engine.ResetCache() == busy {
+			t.Fatalf("reset answered %v while busy is %v", !busy, busy)
+		}
+	case 5, 6:
+		w.engine.Begin(w.now)
+	default:
+		if _, ok := w.engine.Begin(w.now); ok {
+			w.complete(t)
+		}
+	}
+}
+
 // TestEngineInvariants runs random jobs with aborts and resets in between and checks the engine
 // after every call; in the end every job has all its tokens, in order, and every block is free.
 func TestEngineInvariants(t *testing.T) {
@@ -209,77 +297,31 @@ func TestEngineInvariants(t *testing.T) {
 		p := smallParams()
 		p.NumBlocks = rapid.IntRange(8, 24).Draw(t, "blocks")
 		p.MaxModelLen = min(64, p.NumBlocks*p.BlockSize)
-		l := &ledger{counts: map[uint64]int{}, texts: map[uint64]string{}, fail: t.Fatalf}
-		e, err := New(p, l)
-		if err != nil {
+		w := &world{
+			ledger: &ledger{counts: map[uint64]int{}, texts: map[uint64]string{}, fail: t.Fatalf},
+			tokens: map[*Job]int{}, aborted: map[*Job]bool{},
+		}
+		var err error
+		if w.engine, err = New(p, w.ledger); err != nil {
 			t.Fatal(err)
 		}
-		tokensSeen := map[*Job]int{}
-		aborted := map[*Job]bool{}
-		var jobs []*Job
-		var now time.Duration
-		complete := func() {
-			r := e.Complete()
-			for _, ev := range r.Events {
-				if aborted[ev.Job] && ev.Kind != Preempted {
-					t.Fatalf("%s for an aborted job", ev.Kind)
-				}
-				if ev.Kind == FirstToken || ev.Kind == Token {
-					if ev.Index != tokensSeen[ev.Job] || (ev.Kind == FirstToken) != (ev.Index == 0) {
-						t.Fatalf("%s %d after %d tokens", ev.Kind, ev.Index, tokensSeen[ev.Job])
-					}
-					tokensSeen[ev.Job]++
-				}
-			}
-			if r.PrefillTokens+r.Decodes > p.MaxBatchedTokens {
-				t.Fatalf("step computes %d tokens", r.PrefillTokens+r.Decodes)
-			}
-			now = max(now, r.End)
-		}
 		for range rapid.IntRange(1, 80).Draw(t, "operations") {
-			switch rapid.IntRange(0, 9).Draw(t, "operation") {
-			case 0, 1, 2:
-				n := rapid.IntRange(1, p.MaxModelLen-1).Draw(t, "prompt")
-				j := &Job{
-					Prompt:  tokens(uint32(rapid.IntRange(0, 1).Draw(t, "family"))*1000, n),
-					Output:  tokens(5000, rapid.IntRange(0, p.MaxModelLen-n).Draw(t, "output")),
-					Adapter: rapid.SampledFrom([]string{"", "sql"}).Draw(t, "adapter"),
-				}
-				if e.Submit(now, j) == nil {
-					jobs = append(jobs, j)
-				}
-			case 3:
-				if len(jobs) > 0 {
-					j := rapid.SampledFrom(jobs).Draw(t, "victim")
-					aborted[j] = e.Abort(j) || aborted[j]
-				}
-			case 4:
-				busy := e.pool.nfree < e.pool.total()
-				if e.ResetCache() == busy {
-					t.Fatalf("reset answered %v while busy is %v", !busy, busy)
-				}
-			case 5, 6:
-				e.Begin(now)
-			default:
-				if _, ok := e.Begin(now); ok {
-					complete()
-				}
-			}
-			checkEngine(t, e, l)
+			w.act(t)
+			checkEngine(t, w.engine, w.ledger)
 		}
 		for range 100_000 {
-			if _, ok := e.Begin(now); !ok {
+			if _, ok := w.engine.Begin(w.now); !ok {
 				break
 			}
-			complete()
+			w.complete(t)
 		}
-		checkEngine(t, e, l)
-		if s := e.Stats(); s.Running+s.Waiting != 0 || s.FreeBlocks != s.TotalBlocks || s.Finished+s.Aborted != len(jobs) {
-			t.Fatalf("%d jobs, in the end %+v", len(jobs), s)
+		checkEngine(t, w.engine, w.ledger)
+		if s := w.engine.Stats(); s.Running+s.Waiting != 0 || s.FreeBlocks != s.TotalBlocks || s.Finished+s.Aborted != len(w.jobs) {
+			t.Fatalf("%d jobs, in the end %+v", len(w.jobs), s)
 		}
-		for _, j := range jobs {
-			if !aborted[j] && tokensSeen[j] != len(j.Output) {
-				t.Fatalf("job has %d of %d tokens", tokensSeen[j], len(j.Output))
+		for _, j := range w.jobs {
+			if !w.aborted[j] && w.tokens[j] != len(j.Output) {
+				t.Fatalf("job has %d of %d tokens", w.tokens[j], len(j.Output))
 			}
 		}
 	})

@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// messagesRequest is the body of /v1/messages and /v1/messages/count_tokens.
+type messagesRequest struct {
+	Model     string         `json:"model"`
+	Messages  *[]message     `json:"messages"`
+	System    jsontext.Value `json:"system"`
+	Tools     jsontext.Value `json:"tools"`
+	MaxTokens *number        `json:"max_tokens"`
+	Stream    flag           `json:"stream"`
+	CacheSalt *string        `json:"cache_salt"`
+}
+
+// read decodes a messages body and renders its prompt.
+func (s *Server) readMessages(c *call) (req messagesRequest, prompt []uint32, err error) {
+	if err := decode(c.body, &req); err != nil {
+		return req, nil, err
+	}
+	if req.Messages == nil {
+		return req, nil, missing("messages")
+	}
+	if req.Model, err = s.known(req.Model); err != nil {
+		return req, nil, err
+	}
+	messages := *req.Messages
+	if k := req.System.Kind(); k != 0 && k != 'n' {
+		messages = append([]message{{Role: "system", Content: req.System}}, messages...)
+	}
+	t := template{tok: s.tok}
+	err = t.render(req.Tools, messages, true)
+	return req, t.out, err
+}
+
+// countTokens is POST /v1/messages/count_tokens.
+func (s *Server) countTokens(c *call) error {
+	_, prompt, err := s.readMessages(c)
+	if err != nil {
+		return err
+	}
+	return c.json(map[string]int{"input_tokens": len(prompt)})
+}
+
+// messageUsage is the Anthropic form of [counts]: input excludes what was read from the cache.
+type messageUsage struct {
+	InputTokens   int `json:"input_tokens"`
+	OutputTokens  int `json:"output_tokens"`
+	CacheCreation int `json:"cache_creation_input_tokens"`
+	CacheRead     int `json:"cache_read_input_tokens"`
+}
+
+func (c counts) anthropic() messageUsage {
+	return messageUsage{InputTokens: c.prompt - c.cached, OutputTokens: c.output, CacheRead: c.cached}
+}
+
+type textBlock struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+type messageAnswer struct {
+	ID           string       `json:"id"`
+	Type         string       `json:"type"`
+	Role         string       `json:"role"`
+	Content      []textBlock  `json:"content"`
+	Model        string       `json:"model"`
+	StopReason   *string      `json:"stop_reason"`
+	StopSequence null         `json:"stop_sequence"`
+	Usage        messageUsage `json:"usage"`
+}
+
+var stopMaxTokens = "max_tokens"
+
+// messages is POST /v1/messages.
+func (s *Server) messages(c *call) error {
+	req, prompt, err := s.readMessages(c)
+	if err != nil {
+		return err
+	}
+	if req.MaxTokens == nil {
+		return missing("max_tokens")
+	}
+	limit, err := s.limit(req.MaxTokens)
+	if err != nil {
+		return err
+	}
+	g, err := s.generate(task{
+		prompts: [][]uint32{prompt}, samples: 1, maxTokens: limit, model: req.Model,
+		salt: generationRequest{CacheSalt: req.CacheSalt}.salt(), bare: true,
+	})
+	if err != nil {
+		return err
+	}
+	defer s.loop.abort(g)
+	answer := messageAnswer{ID: c.newID("chatcmpl-"), Type: "message", Role: "assistant", Content: []textBlock{}, Model: req.Model}
+	if req.Stream {
+		return s.streamMessages(c, g, answer)
+	}
+	if err := s.wait(c.ctx, g); err != nil {
+		return err
+	}
+	answer.Content = append(answer.Content, textBlock{"text", s.output(g.jobs[0])})
+	answer.StopReason, answer.Usage = &stopMaxTokens, g.counts(1).anthropic()
+	return c.json(answer)
+}
+
+func (s *Server) streamMessages(c *call, g *generation, answer messageAnswer) error {
+	sse, err := c.stream()
+	if err != nil {
+		return err
+	}
+	type object = map[string]any
+	send := func(name string, fields object) error {
+		fields["type"] = name
+		return sse.event(name, fields)
+	}
+	err = s.follow(c.ctx, g, func(_, index int, _ bool) error {
+		if index == 0 {
+			answer.Usage = g.counts(1).anthropic()
+			answer.Usage.OutputTokens = 0
+			if err := send("message_start", object{"message": answer}); err != nil {
+				return err
+			}
+			if err := send("content_block_start", object{"index": 0, "content_block": textBlock{Type: "text"}}); err != nil {
+				return err
+			}
+		}
+		delta := textBlock{"text_delta", text(s.tok, g.jobs[0].Output[index])}
+		return send("content_block_delta", object{"index": 0, "delta": delta})
+	})
+	if err != nil {
+		return err
+	}
+	if err := send("content_block_stop", object{"index": 0}); err != nil {
+		return err
+	}
+	if err := send("message_delta", object{
+		"delta": object{"stop_reason": stopMaxTokens, "stop_sequence": nil},
+		"usage": g.counts(1).anthropic(),
+	}); err != nil {
+		return err
+	}
+	return send("message_stop", object{})
+}
