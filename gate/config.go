@@ -27,7 +27,7 @@ const (
 )
 
 // The defaults. The throughput is the measured peak of Qwen3-32B on two H100 (tensor parallel); the penalties are what
-// 280,000 tokens ahead mean there, and a tighter one for the predictor, which sees more than the tokens ahead.
+// some 287,000 tokens ahead mean there, and a tighter one for the predictor, which sees more than the tokens ahead.
 const (
 	DefaultAffinityThreshold      = 0.80
 	DefaultExplorationProbability = 0.01
@@ -104,7 +104,7 @@ func (p *Parameters) Complete() error {
 func fold(first, second **float64, firstName, secondName string, byDefault float64) error {
 	switch {
 	case *first != nil && *second != nil:
-		return fmt.Errorf("%s and %s are two spellings of one parameter: got %v and %v, give one",
+		return fmt.Errorf("parameters.%s and parameters.%s are two spellings of one thing: give one, got %v and %v",
 			firstName, secondName, **first, **second)
 	case *second != nil:
 		*first, *second = *second, nil
@@ -114,15 +114,18 @@ func fold(first, second **float64, firstName, secondName string, byDefault float
 	return nil
 }
 
-// Validate reports every completed parameter that is out of range, and every choice that cannot be had.
+// Validate reports every parameter that is out of range, and every choice that cannot be had. It looks at the first
+// spellings, after Complete.
 func (p *Parameters) Validate() error {
 	var errs []error
-	check := func(ok bool, name, want string, got float64) {
-		if !ok { // the conditions are written so that NaN fails them
-			errs = append(errs, fmt.Errorf("%s: must be %s, got %v", name, want, got))
+	check := func(ok bool, name, want string, got float64) { // ok is written so that NaN fails it
+		if !ok {
+			errs = append(errs, fmt.Errorf("parameters.%s: must be %s, got %v", name, want, got))
 		}
 	}
-	tau, epsilon, penalty := *p.AffinityThreshold, *p.ExplorationProbability, *p.MaxTTFTPenaltyMs
+	tau := given(p.AffinityThreshold, DefaultAffinityThreshold)
+	epsilon := given(p.ExplorationProbability, DefaultExplorationProbability)
+	penalty := given(p.MaxTTFTPenaltyMs, DefaultPenaltyMs)
 	check(tau <= 1 && !math.IsInf(tau, -1), "affinityThreshold", "at most 1 (0 or less turns the filter off)", tau)
 	check(epsilon >= 0 && epsilon <= 1, "explorationProbability", "from 0 to 1", epsilon)
 	check(penalty >= 0 && penalty <= maxPenaltyMs, "maxTTFTPenaltyMs",
@@ -132,13 +135,20 @@ func (p *Parameters) Validate() error {
 	return errors.Join(append(errs, p.validateChoices())...)
 }
 
+func given(v *float64, byDefault float64) float64 {
+	if v == nil {
+		return byDefault
+	}
+	return *v
+}
+
 func (p *Parameters) validateChoices() error {
 	modes := []string{ModeStatic, ModeMatchedTokens, ModeBreakEven}
 	sources := []string{SourcePrefillThroughput, SourceLatencyPredictor}
 	errs := []error{choice("penaltyMode", p.PenaltyMode, modes), choice("ttftSource", p.TTFTSource, sources)}
 	switch {
 	case p.PenaltyMode == ModeMatchedTokens && p.TTFTSource == SourceLatencyPredictor:
-		errs = append(errs, fmt.Errorf("penaltyMode: %s cannot be used with ttftSource %s: milliseconds and tokens do not compare",
+		errs = append(errs, fmt.Errorf("parameters.penaltyMode: %s cannot be used with ttftSource %s: milliseconds and tokens do not compare",
 			ModeMatchedTokens, SourceLatencyPredictor))
 	case p.TTFTSource == SourceLatencyPredictor:
 		errs = append(errs, notInThisVersion("ttftSource", p.TTFTSource))
@@ -153,11 +163,11 @@ func choice(name, got string, valid []string) error {
 	if slices.Contains(valid, got) {
 		return nil
 	}
-	return fmt.Errorf("%s: must be one of %s, got %q%s", name, strings.Join(valid, ", "), got, scheduling.Hint(got, valid))
+	return fmt.Errorf("parameters.%s: must be one of %s, got %q%s", name, strings.Join(valid, ", "), got, scheduling.Hint(got, valid))
 }
 
 func notInThisVersion(name, got string) error {
-	return fmt.Errorf("%s: %q is not in this version", name, got)
+	return fmt.Errorf("parameters.%s: %q is not in this version", name, got)
 }
 
 // Type describes the filter.

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"errors"
 	"math"
 
 	"github.com/sluice-epp/sluice/scheduling"
@@ -9,12 +10,14 @@ import (
 // Filter is the affinity filter: epsilon-greedy stickiness with a load gate. It implements the scheduler's Filter and
 // Preference, and keeps nothing between requests.
 type Filter struct {
-	name   string
-	stream uint64
-	params Parameters // effective
-	rule   rule
-	match  scheduling.Key[scheduling.PrefixCacheMatchInfo]
-	load   scheduling.Key[scheduling.InFlightLoad]
+	name    string
+	stream  uint64
+	params  Parameters // effective
+	tau     float64    // affinityThreshold; 0 or less: off
+	epsilon float64    // explorationProbability
+	rule    rule
+	match   scheduling.Key[scheduling.PrefixCacheMatchInfo]
+	load    scheduling.Key[scheduling.InFlightLoad]
 }
 
 var (
@@ -27,16 +30,15 @@ func newFilter(b *scheduling.Builder) (any, error) {
 	if err := b.Parameters(&params); err != nil {
 		return nil, err
 	}
-	if err := params.Complete(); err != nil {
-		return nil, err
-	}
-	if err := params.Validate(); err != nil {
+	if err := errors.Join(params.Complete(), params.Validate()); err != nil {
 		return nil, err
 	}
 	return &Filter{
-		name:   b.Name,
-		stream: b.Stream(),
-		params: params,
+		name:    b.Name,
+		stream:  b.Stream(),
+		params:  params,
+		tau:     *params.AffinityThreshold,
+		epsilon: *params.ExplorationProbability,
 		rule: rule{
 			matchedTokens: params.PenaltyMode == ModeMatchedTokens,
 			penaltyMs:     *params.MaxTTFTPenaltyMs,
@@ -62,13 +64,13 @@ func (g *Filter) Sticky(c *scheduling.Cycle, ordinal int) bool {
 
 func (g *Filter) sticky(match *scheduling.Column[scheduling.PrefixCacheMatchInfo], ordinal int) (scheduling.PrefixCacheMatchInfo, bool) {
 	info, ok := match.Get(ordinal)
-	return info, ok && info.Valid() && info.Score() >= *g.params.AffinityThreshold
+	return info, ok && info.MatchBlocks > 0 && info.Score() >= g.tau // the threshold is above 0: no match is never enough
 }
 
 // Filter keeps the sticky candidates, unless there are none, the request explores, or the gate releases it. It never
 // leaves fewer than one of the candidates that it was given.
 func (g *Filter) Filter(c *scheduling.Cycle, candidates scheduling.Set) {
-	if *g.params.AffinityThreshold <= 0 || candidates.Empty() {
+	if g.tau <= 0 || candidates.Empty() {
 		return
 	}
 	if g.explores(c) {
@@ -101,12 +103,11 @@ func (g *Filter) Filter(c *scheduling.Cycle, candidates scheduling.Set) {
 }
 
 func (g *Filter) explores(c *scheduling.Cycle) bool {
-	epsilon := *g.params.ExplorationProbability
-	if epsilon <= 0 {
+	if g.epsilon <= 0 {
 		return false
 	}
 	random := c.Rand(g.stream)
-	return random.Float64() < epsilon
+	return random.Float64() < g.epsilon
 }
 
 // report is the report of a verdict that compared nothing.

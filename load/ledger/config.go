@@ -34,10 +34,10 @@ func DefaultParameters() Parameters { return Parameters{OutputRatio: 1.5} }
 func (p Parameters) Validate() error {
 	var errs []error
 	if !(p.OutputRatio > 0 && p.OutputRatio <= maxOutputRatio) { // also refuses NaN
-		errs = append(errs, fmt.Errorf("outputRatio: must be > 0 and at most %d, got %v", maxOutputRatio, p.OutputRatio))
+		errs = append(errs, fmt.Errorf("parameters.outputRatio: must be > 0 and at most %d, got %v", maxOutputRatio, p.OutputRatio))
 	}
 	if p.MaxEstimatedOutputTokens < 0 || p.MaxEstimatedOutputTokens > maxTokens {
-		errs = append(errs, fmt.Errorf("maxEstimatedOutputTokens: must be from 0 (no bound) to %d, got %d",
+		errs = append(errs, fmt.Errorf("parameters.maxEstimatedOutputTokens: must be from 0 (no bound) to %d, got %d",
 			int64(maxTokens), p.MaxEstimatedOutputTokens))
 	}
 	return errors.Join(errs...)
