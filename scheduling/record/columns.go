@@ -1,0 +1,178 @@
+package record
+
+import (
+	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// codec carries the values of one data type between a cycle and a record. producer is the name that the record's values
+// carry: empty where one producer alone fills the type.
+type codec struct {
+	write func(d *decisionv1.Decision, producer string, c *scheduling.Cycle, from scheduling.ColumnInfo)
+	read  func(d *decisionv1.Decision, producer string, c *scheduling.Cycle, to scheduling.ColumnInfo)
+}
+
+// codecs are the data types that records have fields for.
+var codecs = map[string]codec{
+	scheduling.DataTypeOf[scheduling.PrefixCacheMatchInfo](): column(
+		(*decisionv1.Candidate).GetPrefixCacheMatches,
+		func(e *decisionv1.Candidate, m *decisionv1.PrefixCacheMatch) {
+			e.PrefixCacheMatches = append(e.PrefixCacheMatches, m)
+		}, matchTo, matchFrom),
+	scheduling.DataTypeOf[scheduling.InFlightLoad](): column(
+		(*decisionv1.Candidate).GetInFlightLoads,
+		func(e *decisionv1.Candidate, m *decisionv1.InFlightLoad) {
+			e.InFlightLoads = append(e.InFlightLoads, m)
+		}, loadTo, loadFrom),
+	scheduling.DataTypeOf[scheduling.UncachedRequestTokens](): column(
+		(*decisionv1.Candidate).GetUncachedRequestTokens,
+		func(e *decisionv1.Candidate, m *decisionv1.UncachedRequestTokens) {
+			e.UncachedRequestTokens = append(e.UncachedRequestTokens, m)
+		}, uncachedTo, uncachedFrom),
+	scheduling.DataTypeOf[scheduling.EngineMetrics](): column(
+		(*decisionv1.Candidate).GetEngineMetrics,
+		func(e *decisionv1.Candidate, m *decisionv1.EngineMetrics) {
+			e.EngineMetrics = append(e.EngineMetrics, m)
+		}, metricsTo, metricsFrom),
+	scheduling.DataTypeOf[scheduling.TokenizedPrompt](): {write: writePrompt, read: readPrompt},
+}
+
+// produced is a message that names its producer.
+type produced interface{ GetProducer() string }
+
+// column is the codec of a column with values of type T, which records hold as messages of type M.
+func column[T any, M produced](
+	list func(*decisionv1.Candidate) []M, add func(*decisionv1.Candidate, M),
+	to func(T, string) M, from func(M) T,
+) codec {
+	return codec{
+		write: func(d *decisionv1.Decision, producer string, c *scheduling.Cycle, info scheduling.ColumnInfo) {
+			values := scheduling.ColumnAt[T](c, info)
+			for _, e := range d.GetCandidates() {
+				if o := int(e.GetOrdinal()); c.Considered.Has(o) {
+					if value, ok := values.Get(o); ok {
+						add(e, to(value, producer))
+					}
+				}
+			}
+		},
+		read: func(d *decisionv1.Decision, producer string, c *scheduling.Cycle, info scheduling.ColumnInfo) {
+			values := scheduling.ColumnAt[T](c, info)
+			if values == nil {
+				return
+			}
+			for _, e := range d.GetCandidates() {
+				for _, m := range list(e) {
+					if m.GetProducer() == producer {
+						values.Set(int(e.GetOrdinal()), from(m))
+					}
+				}
+			}
+		},
+	}
+}
+
+// addColumns records every column. The name of a type's only producer is not repeated with each value.
+func addColumns(d *decisionv1.Decision, c *scheduling.Cycle, columns []scheduling.ColumnInfo) {
+	producers := make(map[string]int, len(columns))
+	for _, info := range columns {
+		producers[info.DataType]++
+	}
+	for _, info := range columns {
+		k, known := codecs[info.DataType]
+		d.Columns = append(d.Columns, &decisionv1.Column{DataType: info.DataType, Producer: info.Producer, Opaque: !known})
+		if !known {
+			continue
+		}
+		producer := info.Producer
+		if producers[info.DataType] == 1 {
+			producer = ""
+		}
+		k.write(d, producer, c, info)
+	}
+}
+
+func matchTo(v scheduling.PrefixCacheMatchInfo, producer string) *decisionv1.PrefixCacheMatch {
+	return &decisionv1.PrefixCacheMatch{
+		Producer: producer, MatchBlocks: int64(v.MatchBlocks), CachedBlockCount: int64(v.CachedBlockCount),
+		TotalBlocks: int64(v.TotalBlocks), BlockSizeTokens: int64(v.BlockSizeTokens),
+	}
+}
+
+func matchFrom(m *decisionv1.PrefixCacheMatch) scheduling.PrefixCacheMatchInfo {
+	return scheduling.PrefixCacheMatchInfo{
+		MatchBlocks: int(m.GetMatchBlocks()), CachedBlockCount: int(m.GetCachedBlockCount()),
+		TotalBlocks: int(m.GetTotalBlocks()), BlockSizeTokens: int(m.GetBlockSizeTokens()),
+	}
+}
+
+func loadTo(v scheduling.InFlightLoad, producer string) *decisionv1.InFlightLoad {
+	return &decisionv1.InFlightLoad{Producer: producer, Requests: v.Requests, Tokens: v.Tokens, Decoding: v.Decoding}
+}
+
+func loadFrom(m *decisionv1.InFlightLoad) scheduling.InFlightLoad {
+	return scheduling.InFlightLoad{Requests: m.GetRequests(), Tokens: m.GetTokens(), Decoding: m.GetDecoding()}
+}
+
+func uncachedTo(v scheduling.UncachedRequestTokens, producer string) *decisionv1.UncachedRequestTokens {
+	return &decisionv1.UncachedRequestTokens{Producer: producer, Tokens: int64(v)}
+}
+
+func uncachedFrom(m *decisionv1.UncachedRequestTokens) scheduling.UncachedRequestTokens {
+	return scheduling.UncachedRequestTokens(m.GetTokens())
+}
+
+func metricsTo(v scheduling.EngineMetrics, producer string) *decisionv1.EngineMetrics {
+	m := &decisionv1.EngineMetrics{Producer: producer, HasAdapters: v.Has(scheduling.MetricsAdapters), AgeMs: v.AgeMs}
+	if v.Has(scheduling.MetricsWaiting) {
+		m.Waiting = &v.Waiting
+	}
+	if v.Has(scheduling.MetricsRunning) {
+		m.Running = &v.Running
+	}
+	if v.Has(scheduling.MetricsKVUsage) {
+		m.KvUsage = &v.KVUsage
+	}
+	return m
+}
+
+func metricsFrom(m *decisionv1.EngineMetrics) scheduling.EngineMetrics {
+	v := scheduling.EngineMetrics{
+		Waiting: m.GetWaiting(), Running: m.GetRunning(), KVUsage: m.GetKvUsage(), AgeMs: m.GetAgeMs(),
+	}
+	if m.Waiting != nil {
+		v.Known |= scheduling.MetricsWaiting
+	}
+	if m.Running != nil {
+		v.Known |= scheduling.MetricsRunning
+	}
+	if m.KvUsage != nil {
+		v.Known |= scheduling.MetricsKVUsage
+	}
+	if m.GetHasAdapters() {
+		v.Known |= scheduling.MetricsAdapters
+	}
+	return v
+}
+
+func writePrompt(d *decisionv1.Decision, producer string, c *scheduling.Cycle, from scheduling.ColumnInfo) {
+	if v, ok := scheduling.ValueAt[scheduling.TokenizedPrompt](c, from).Get(); ok {
+		d.Request.TokenizedPrompts = append(d.Request.TokenizedPrompts, &decisionv1.TokenizedPrompt{
+			Producer: producer, Tokens: uint64(max(0, v.Count)), Exact: v.Exact, BytesPerToken: v.BytesPerToken,
+		})
+	}
+}
+
+func readPrompt(d *decisionv1.Decision, producer string, c *scheduling.Cycle, to scheduling.ColumnInfo) {
+	value := scheduling.ValueAt[scheduling.TokenizedPrompt](c, to)
+	if value == nil {
+		return
+	}
+	for _, m := range d.GetRequest().GetTokenizedPrompts() {
+		if m.GetProducer() == producer {
+			value.Set(scheduling.TokenizedPrompt{
+				Count: int(m.GetTokens()), Exact: m.GetExact(), BytesPerToken: m.GetBytesPerToken(),
+			})
+		}
+	}
+}
