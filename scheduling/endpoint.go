@@ -109,8 +109,12 @@ func (p *Pool) Snapshot() *Snapshot { return p.current.Load() }
 func (p *Pool) Watch(f func(*Snapshot)) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := len(p.watch)
-	p.watch = append(p.watch, f)
+	i := slices.IndexFunc(p.watch, func(f func(*Snapshot)) bool { return f == nil })
+	if i < 0 {
+		i = len(p.watch)
+		p.watch = append(p.watch, nil)
+	}
+	p.watch[i] = f
 	f(p.current.Load())
 	return func() {
 		p.mu.Lock()

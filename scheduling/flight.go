@@ -95,6 +95,9 @@ func (f *Flight) FirstToken(now time.Duration) {
 	}
 }
 
+// Scheduler is the one that made the pick; a newer configuration may be in force by now.
+func (f *Flight) Scheduler() *Scheduler { return f.scheduler }
+
 // SeenFirstToken reports whether FirstToken was told.
 func (f *Flight) SeenFirstToken() bool { return f.phase >= flightFirstToken }
 

@@ -1,5 +1,7 @@
 package scheduling
 
+import "iter"
+
 // ColumnOf returns the first column of a value type in a cycle, in the order of the graph; nil, on which Get says absent,
 // where nobody produces the type. It is for those who look at a decision from outside: plugins declare Keys.
 func ColumnOf[T any](c *Cycle) *Column[T] {
@@ -19,4 +21,15 @@ func ValueOf[T any](c *Cycle) *Value[T] {
 		}
 	}
 	return nil
+}
+
+// Plugins walks the plugins of the configuration by name, in the order in which they run.
+func (s *Scheduler) Plugins() iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for _, p := range s.plugins {
+			if !yield(p.spec.Name, p.plugin) {
+				return
+			}
+		}
+	}
 }

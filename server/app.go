@@ -1,0 +1,287 @@
+// Package server is the Sluice process: it opens the listeners, finds the endpoints, serves Envoy and drains.
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/sluice-epp/sluice/cache/blockhash"
+	"github.com/sluice-epp/sluice/load/ledger"
+	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/server/certs"
+	"github.com/sluice-epp/sluice/server/config"
+	"github.com/sluice-epp/sluice/server/discovery"
+	"github.com/sluice-epp/sluice/server/extproc"
+	"github.com/sluice-epp/sluice/server/telemetry"
+)
+
+// Options are what a process is started with.
+type Options struct {
+	// ConfigPath is the configuration file; empty for the built-in configuration.
+	ConfigPath string
+	// Environment looks up ${NAME} references of the file; nil for none.
+	Environment func(string) (string, bool)
+	// Override changes the server's sections after the file was read, at the start and at every reload: command-line
+	// flags win over the file.
+	Override func(*config.Config)
+	// Logger gets what an operator should know; Level, where not nil, is what the file's logLevel sets.
+	Logger *slog.Logger
+	Level  *slog.LevelVar
+	// Registry collects the metrics.
+	Registry *prometheus.Registry
+	// Version is shown in metrics.
+	Version string
+	// Conformance turns the request headers of the protocol's conformance tests on. Never in production.
+	Conformance bool
+}
+
+// App is a Sluice process. New opens its listeners, Run serves.
+type App struct {
+	options  Options
+	logger   *slog.Logger
+	start    time.Time
+	types    []scheduling.PluginType
+	pool     *scheduling.Pool
+	current  atomic.Pointer[running]
+	reloads  reloads
+	reloaded chan struct{} // a configuration was adopted after the first
+	metrics  *telemetry.Metrics
+	tracing  *telemetry.Tracing
+	stats    *discovery.Stats
+	keeper   *certs.Keeper // nil: plaintext
+	extproc  *extproc.Server
+	grpc     *grpc.Server
+	health   *health.Server
+	probe    *grpc.Server // health alone, in plaintext; nil without healthListen
+	admin    *http.Server
+	channelz func()
+	ready    atomic.Bool
+	draining atomic.Bool
+
+	grpcListener, adminListener, probeListener net.Listener
+}
+
+// running is one configuration in force.
+type running struct {
+	file      *config.File
+	scheduler *scheduling.Scheduler
+	effective string
+	hash      string
+	sum       [sha256.Size]byte // of the file's bytes
+	unwatch   func()
+}
+
+// New reads the configuration, builds everything and opens the listeners. Every fault of the configuration is in the
+// error.
+func New(ctx context.Context, o Options) (*App, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	a := &App{options: o, logger: o.Logger, start: time.Now(), pool: scheduling.NewPool(), stats: &discovery.Stats{},
+		reloaded: make(chan struct{}, 1)}
+	a.types = Plugins(Environment{Now: a.now, Logger: o.Logger, Registerer: o.Registry, HashSeed: blockhash.NewSeed()})
+	first, err := a.build(nil)
+	if err != nil {
+		return nil, err
+	}
+	a.adopt(first)
+	if err := a.assemble(ctx); err != nil {
+		return nil, errors.Join(err, a.closeAll(ctx))
+	}
+	return a, nil
+}
+
+// now is the process's monotonic clock.
+func (a *App) now() time.Duration { return time.Since(a.start) }
+
+func (a *App) config() *config.Config { return &a.current.Load().file.Config }
+
+// assemble makes the servers around the first configuration.
+func (a *App) assemble(ctx context.Context) (err error) {
+	cfg := a.config()
+	if a.tracing, err = telemetry.NewTracing(ctx); err != nil {
+		return err
+	}
+	a.metrics = telemetry.NewMetrics(a.options.Registry, cfg.Telemetry.ModelLabels...)
+	a.extproc = extproc.New(extproc.Config{
+		Pool:                a.pool,
+		Scheduler:           func() *scheduling.Scheduler { return a.current.Load().scheduler },
+		Now:                 a.now,
+		Hold:                a.hold,
+		MaxRequestBodyBytes: int(cfg.Server.MaxRequestBodyBytes),
+		PickTimeout:         cfg.Server.PickTimeout,
+		ProduceTimeout:      cfg.Server.ProduceTimeout,
+		DecisionHeader:      cfg.Server.ReasonHeader,
+		ConformanceHeaders:  a.options.Conformance,
+		Observer:            a.metrics,
+		Tracer:              a.tracing.Tracer(),
+		Logger:              a.logger,
+	})
+	if a.keeper, err = a.certificates(&cfg.Server); err != nil {
+		return err
+	}
+	if err := a.listen(&cfg.Server); err != nil {
+		return err
+	}
+	if err := a.servers(int(cfg.Server.MaxRequestBodyBytes)); err != nil {
+		return err
+	}
+	a.registerGauges()
+	a.warnGracePeriod(&cfg.Server)
+	return nil
+}
+
+// hold predicts, with the ledger's constants, when a request whose response will not be seen is over.
+func (a *App) hold(f *scheduling.Flight) (firstToken, done time.Duration) {
+	for _, l := range ledgers(f.Scheduler()) {
+		return l.Hold(f, ledger.DefaultRates())
+	}
+	return 0, 0
+}
+
+func (a *App) listen(s *config.Server) (err error) {
+	if a.grpcListener, err = net.Listen("tcp", s.Listen); err != nil {
+		return fmt.Errorf("server.listen: %w", err)
+	}
+	if a.adminListener, err = net.Listen("tcp", s.AdminListen); err != nil {
+		return fmt.Errorf("server.adminListen: %w", err)
+	}
+	if s.HealthListen == "" {
+		return nil
+	}
+	if a.probeListener, err = net.Listen("tcp", s.HealthListen); err != nil {
+		return fmt.Errorf("server.healthListen: %w", err)
+	}
+	return nil
+}
+
+func (a *App) servers(maxBody int) (err error) {
+	a.health = newHealth()
+	if a.keeper != nil {
+		a.grpc = newGRPC(a.keeper.Config(), maxBody)
+	} else {
+		a.grpc = newGRPC(nil, maxBody)
+	}
+	extprocv3.RegisterExternalProcessorServer(a.grpc, a.extproc)
+	healthv1.RegisterHealthServer(a.grpc, a.health)
+	if a.channelz, err = registerDebugging(a.grpc); err != nil {
+		return fmt.Errorf("channelz: %w", err)
+	}
+	if a.probeListener != nil {
+		a.probe = grpc.NewServer()
+		healthv1.RegisterHealthServer(a.probe, a.health)
+	}
+	a.admin = newHTTPServer(a.adminHandler(a.options.Registry))
+	return nil
+}
+
+// Addr is the address of the gRPC listener, AdminAddr that of the admin listener.
+func (a *App) Addr() net.Addr { return a.grpcListener.Addr() }
+
+// AdminAddr is the address of the admin listener.
+func (a *App) AdminAddr() net.Addr { return a.adminListener.Addr() }
+
+// HealthAddr is the address of the plaintext health listener; nil where there is none.
+func (a *App) HealthAddr() net.Addr {
+	if a.probeListener == nil {
+		return nil
+	}
+	return a.probeListener.Addr()
+}
+
+// Ready reports whether the process wants requests.
+func (a *App) Ready() bool { return a.ready.Load() }
+
+// Pool is the process's set of endpoints.
+func (a *App) Pool() *scheduling.Pool { return a.pool }
+
+// Run serves until ctx is over, then drains: health says NOT_SERVING at once, new streams are served for drainDelay
+// more, and open ones get drainTimeout to end. When force is closed the process stops without waiting. Run may be
+// called once.
+func (a *App) Run(ctx context.Context, force <-chan struct{}) error {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, failed := errgroup.WithContext(background)
+	g.Go(func() error { return a.serveGRPC(a.grpc, a.grpcListener) })
+	g.Go(func() error { return a.serveHTTP() })
+	if a.probe != nil {
+		g.Go(func() error { return a.serveGRPC(a.probe, a.probeListener) })
+	}
+	if a.keeper != nil {
+		g.Go(func() error { return a.keeper.Run(background, recheck) })
+	}
+	g.Go(func() error { return a.discover(background) })
+	g.Go(func() error { return a.watchConfig(background) })
+	a.logger.Info("serving", "grpc", a.Addr().String(), "admin", a.AdminAddr().String(), "tls", a.keeper != nil,
+		"config", a.current.Load().file.Name, "config_hash", a.current.Load().hash)
+	select {
+	case <-ctx.Done():
+	case <-failed.Done():
+	}
+	a.drain(failed, force)
+	stop()
+	err := g.Wait()
+	return errors.Join(err, a.closeAll(context.WithoutCancel(ctx)))
+}
+
+// recheck is how often watched files are looked at even without an event.
+const recheck = 15 * time.Second
+
+func (a *App) serveGRPC(s *grpc.Server, l net.Listener) error {
+	if err := s.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("gRPC server: %w", err)
+	}
+	return nil
+}
+
+func (a *App) serveHTTP() error {
+	if err := a.admin.Serve(a.adminListener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("admin server: %w", err)
+	}
+	return nil
+}
+
+// closeAll frees what New and Run made; it may be called on an App that is only half made.
+func (a *App) closeAll(ctx context.Context) error {
+	var errs []error
+	if a.extproc != nil {
+		a.extproc.Close()
+	}
+	for _, l := range []net.Listener{a.grpcListener, a.adminListener, a.probeListener} {
+		if l != nil {
+			if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if a.channelz != nil {
+		a.channelz()
+	}
+	if r := a.current.Load(); r != nil {
+		r.unwatch()
+		errs = append(errs, r.scheduler.Close())
+	}
+	if a.tracing != nil {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		errs = append(errs, a.tracing.Close(ctx))
+	}
+	return errors.Join(errs...)
+}

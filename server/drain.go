@@ -1,0 +1,81 @@
+package server
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/sluice-epp/sluice/server/config"
+)
+
+// drain takes the process out of service without a failed request: readiness goes first, so that proxies look
+// elsewhere; what still comes meanwhile is served; then open streams get their time.
+func (a *App) drain(failed context.Context, force <-chan struct{}) {
+	cfg := a.config().Server
+	a.draining.Store(true)
+	a.ready.Store(false)
+	setReady(a.health, false)
+	a.logger.Info("draining", "open_streams", a.extproc.OpenStreams(), "delay", cfg.DrainDelay, "timeout", cfg.DrainTimeout)
+	if failed.Err() == nil {
+		wait(cfg.DrainDelay, force)
+	}
+	graceful := make(chan struct{})
+	go func() {
+		defer close(graceful)
+		a.grpc.GracefulStop()
+	}()
+	timeout := time.NewTimer(cfg.DrainTimeout)
+	defer timeout.Stop()
+	select {
+	case <-graceful:
+	case <-timeout.C:
+		a.logger.Warn("drainTimeout is over, cutting what is left", "open_streams", a.extproc.OpenStreams())
+	case <-force:
+		a.logger.Warn("forced to stop, cutting what is left", "open_streams", a.extproc.OpenStreams())
+	}
+	a.grpc.Stop()
+	<-graceful
+	stopServer(a.probe)
+	// The admin port goes last, so that the drain can be watched.
+	if err := a.admin.Close(); err != nil {
+		a.logger.Debug("closing the admin server", "error", err)
+	}
+}
+
+func stopServer(s *grpc.Server) {
+	if s != nil {
+		s.Stop()
+	}
+}
+
+// wait waits for d, or less when force is closed.
+func wait(d time.Duration, force <-chan struct{}) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-force:
+	}
+}
+
+// gracePeriodVariable tells the process what its supervisor allows between SIGTERM and SIGKILL, as a Go duration.
+const gracePeriodVariable = "TERMINATION_GRACE_PERIOD"
+
+// warnGracePeriod says at the start, rather than at the first kill, that a drain would be cut short.
+func (a *App) warnGracePeriod(s *config.Server) {
+	v := os.Getenv(gracePeriodVariable)
+	if v == "" {
+		return
+	}
+	grace, err := time.ParseDuration(v)
+	if err != nil {
+		a.logger.Warn(gracePeriodVariable+" is not a duration such as 30s", "value", v)
+		return
+	}
+	if drain := s.DrainDelay + s.DrainTimeout; drain > grace {
+		a.logger.Warn("drainDelay and drainTimeout together are longer than the grace period: streams would be cut",
+			"drain", drain, "grace_period", grace)
+	}
+}

@@ -1,0 +1,84 @@
+package server
+
+import (
+	"iter"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/sluice-epp/sluice/load/ledger"
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// registerGauges registers what is read at the moment of a scrape.
+func (a *App) registerGauges() {
+	reg := a.options.Registry
+	gauge := func(name, help string, read func() float64) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
+	}
+	counter := func(name, help string, read func() float64) {
+		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read))
+	}
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sluice_build_info", Help: "The version that runs; always 1.",
+		ConstLabels: prometheus.Labels{"version": a.options.Version, "goversion": runtime.Version()},
+	}, func() float64 { return 1 }))
+	reg.MustRegister(ledger.NewCollector(a.ledgers()))
+
+	gauge("sluice_open_streams", "HTTP requests whose ext_proc stream is open.", func() float64 { return float64(a.extproc.OpenStreams()) })
+	gauge("sluice_held_charges", "Charges held for their predicted time, their stream having ended before the response.",
+		func() float64 { return float64(a.extproc.HeldCharges()) })
+	for _, state := range []scheduling.EndpointState{scheduling.EndpointReady, scheduling.EndpointNotReady, scheduling.EndpointDraining} {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "sluice_endpoints", Help: "Known endpoints, by state.", ConstLabels: prometheus.Labels{"state": state.String()},
+		}, func() float64 { return float64(a.endpointsIn(state)) }))
+	}
+
+	gauge("sluice_config_last_reload_successful", "1 when the newest reading of the configuration file was taken over, else 0.",
+		func() float64 { return boolValue(!a.reloads.lastFailed.Load()) })
+	counter("sluice_config_reloads_total", "Configurations taken over after the first.", func() float64 { return float64(a.reloads.succeeded.Load()) })
+	counter("sluice_config_reload_failures_total", "Changed configurations that were refused.", func() float64 { return float64(a.reloads.failed.Load()) })
+
+	gauge("sluice_discovery_duplicates", "Published endpoints left out because an earlier one has their address.", func() float64 { return float64(a.stats.Duplicates.Load()) })
+	gauge("sluice_discovery_refused", "Published endpoints left out because the set is at its limit.", func() float64 { return float64(a.stats.Refused.Load()) })
+	gauge("sluice_discovery_bad_entries", "Entries of endpoints files that were skipped.", func() float64 { return float64(a.stats.BadEntries.Load()) })
+	gauge("sluice_discovery_files_failing", "Endpoints files whose present content is not what is served.", func() float64 { return float64(a.stats.FilesFailing.Load()) })
+	gauge("sluice_discovery_names_failing", "DNS names whose last look-up failed or found nothing.", func() float64 { return float64(a.stats.NamesFailing.Load()) })
+	counter("sluice_discovery_updates_total", "Sets of endpoints that sources have published.", func() float64 { return float64(a.stats.Updates.Load()) })
+	counter("sluice_discovery_file_errors_total", "Contents of endpoints files that could not be taken over.", func() float64 { return float64(a.stats.FileErrors.Load()) })
+	counter("sluice_discovery_lookup_failures_total", "DNS look-ups that failed for a time.", func() float64 { return float64(a.stats.LookupFailures.Load()) })
+
+	if a.keeper != nil {
+		gauge("sluice_tls_certificate_expiry_timestamp_seconds", "When the serving certificate expires, in Unix time.",
+			func() float64 { return float64(a.keeper.Expiry().UnixNano()) / float64(time.Second) })
+		counter("sluice_tls_reloads_total", "Changed certificates taken over.", func() float64 { taken, _ := a.keeper.Reloads(); return float64(taken) })
+		counter("sluice_tls_reload_failures_total", "Changed certificates refused.", func() float64 { _, refused := a.keeper.Reloads(); return float64(refused) })
+	}
+}
+
+// ledgers walks the ledgers of the configuration in force at the moment of the walk.
+func (a *App) ledgers() iter.Seq2[string, *ledger.Plugin] {
+	return func(yield func(string, *ledger.Plugin) bool) {
+		ledgers(a.current.Load().scheduler)(yield)
+	}
+}
+
+func (a *App) endpointsIn(state scheduling.EndpointState) int {
+	n := 0
+	for _, e := range a.pool.Snapshot().Endpoints {
+		if e != nil && e.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+func boolValue(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
