@@ -255,6 +255,23 @@ func TestChatStream(t *testing.T) {
 	}
 }
 
+func TestC31_ContinuousUsageIsCumulative(t *testing.T) {
+	s := startServer(t, Config{Speed: fast})
+	evs := events(t, post(t, s, "/v1/completions", obj{"prompt": []int{1, 2}, "n": 2, "max_tokens": 2, "stream": true,
+		"stream_options": obj{"include_usage": true, "continuous_usage_stats": true}}).body)
+	var got []int
+	for _, e := range evs[:len(evs)-1] {
+		var c chatAnswer
+		if err := json.Unmarshal([]byte(e.data), &c); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, c.Usage.CompletionTokens)
+	}
+	if fmt.Sprint(got) != "[1 2 3 4 4]" {
+		t.Errorf("completion tokens by chunk: %v", got)
+	}
+}
+
 func TestMessagesStreamUsage(t *testing.T) {
 	s := startServer(t, Config{Speed: fast})
 	body := obj{"messages": []obj{{"role": "user", "content": strings.Repeat(story, 4)}}, "system": "Be brief.", "max_tokens": 3, "stream": true}

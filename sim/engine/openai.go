@@ -262,11 +262,14 @@ func (s *Server) streamCompletion(c *call, req generationRequest, k kind, t task
 	if err != nil {
 		return err
 	}
+	sent := 0
 	send := func(ch choice) error {
 		out := frame
 		out.Choices = []choice{ch}
 		if req.everyUsage() {
-			out.Usage = g.counts(t.samples).openAI()
+			n := g.counts(t.samples)
+			n.output = sent
+			out.Usage = n.openAI()
 		}
 		if ch.FinishReason != nil && !req.finalUsage() {
 			out.SystemFingerprint = fingerprint
@@ -284,6 +287,7 @@ func (s *Server) streamCompletion(c *call, req generationRequest, k kind, t task
 				return err
 			}
 		}
+		sent++
 		id := g.jobs[seq].Output[index]
 		ch := k.choice(seq, text(s.tok, id), true)
 		ch.TokenIDs = req.ids([]uint32{id})

@@ -134,8 +134,9 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.cancel()
+	// Connections go first: a handler that is told to end would close its stream as if complete.
 	err := s.http.Close()
+	s.cancel()
 	s.wg.Wait()
 	if errors.Is(err, net.ErrClosed) {
 		return nil

@@ -162,22 +162,16 @@ func TestQueueFullAnswers503(t *testing.T) {
 }
 
 // Time passes as modelled, divided by the speed: 8,192 cold tokens take 0.514 s, here 51.4 ms, and
-// the same prompt again takes only what one block costs.
+// the same prompt again takes only what its last block costs.
 func TestSpeedScalesTime(t *testing.T) {
 	s := startServer(t, Config{Speed: 10, Models: []string{"m"}})
 	body := `{"prompt":[` + strings.Repeat("7,", 8191) + `7],"max_tokens":1}`
-	var took []time.Duration
-	for range 2 {
-		start := time.Now()
-		post(t, s, "/v1/completions", body)
-		took = append(took, time.Since(start))
+	start := time.Now()
+	post(t, s, "/v1/completions", body)
+	if took := time.Since(start); took < 51*time.Millisecond {
+		t.Errorf("8192 cold tokens took %v, modelled are 51.4 ms", took)
 	}
-	if took[0] < 51*time.Millisecond {
-		t.Errorf("8192 cold tokens took %v, modelled are 51.4 ms", took[0])
-	}
-	if took[1] > took[0]*3/4 {
-		t.Errorf("cached prompt took %v, cold one %v", took[1], took[0])
-	}
+	post(t, s, "/v1/completions", body)
 	sum := scrape(t, s)["vllm:request_prefill_time_seconds"+vllmLabels+" sum"]
 	if sum < 0.0514 || sum > 0.0540 {
 		t.Errorf("prefill times sum up to %v s, modelled are 51.4 ms and 1.4 ms", sum)
@@ -332,7 +326,7 @@ func TestFaultFreeze(t *testing.T) {
 func TestFaultRefuse(t *testing.T) {
 	s := startServer(t, Config{Speed: fast})
 	addr := s.Addr().String()
-	if a := post(t, s, "/sim/fault", `{"refuse_ms":300}`); a.status != 200 {
+	if a := post(t, s, "/sim/fault", `{"refuse_ms":600}`); a.status != 200 {
 		t.Fatalf("answer %d %s", a.status, a.body)
 	}
 	if c, err := net.Dial("tcp", addr); !errors.Is(err, syscall.ECONNREFUSED) {
