@@ -67,9 +67,10 @@ func newPlugin(b *scheduling.Builder) (any, error) {
 func (p *Plugin) Fill(c *scheduling.Cycle) {
 	match, load, uncached := p.match.In(c), p.load.In(c), p.uncached.In(c)
 	input, _ := p.inputTokens(c)
+	counters := *p.table.counters.Load()
 	for i := c.Candidates.Next(0); i >= 0; i = c.Candidates.Next(i + 1) {
 		var inFlight scheduling.InFlightLoad
-		if k := p.table.find(i, c.Snapshot.Endpoints[i].Generation); k != nil {
+		if k := findIn(counters, i, c.Snapshot.Endpoints[i].Generation); k != nil {
 			inFlight = k.load()
 		}
 		load.Set(i, inFlight)

@@ -52,8 +52,11 @@ func newTable() *table {
 
 // find returns the counter of an instance, or nil when the table has none.
 func (t *table) find(ordinal int, generation uint64) *counter {
-	counters := *t.counters.Load()
-	if ordinal < 0 || ordinal >= len(counters) {
+	return findIn(*t.counters.Load(), ordinal, generation)
+}
+
+func findIn(counters []*counter, ordinal int, generation uint64) *counter {
+	if uint(ordinal) >= uint(len(counters)) {
 		return nil
 	}
 	if k := counters[ordinal]; k != nil && k.generation == generation {

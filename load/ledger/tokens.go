@@ -21,8 +21,8 @@ const fallbackBytesPerToken = 4
 // It counts the literal blocks, not the tier-weighted ones: a block in a slower tier costs no prefill. The second term
 // is what was not looked up: the unfinished last block, a tail beyond the index's reach, the other prompts of a batch.
 // Where the blocks say more than the estimate inputTokens, the blocks win. Without info (ok false), or with info that
-// cannot be (block size ≤ 0, negative counts), nothing is taken to be cached. The result is never negative and
-// saturates at 2⁴⁰.
+// cannot be (block size ≤ 0, negative counts), nothing is taken to be cached. The result is never negative; it and
+// inputTokens saturate at 2⁴⁰.
 func Uncached(info scheduling.PrefixCacheMatchInfo, ok bool, inputTokens int64) int64 {
 	inputTokens = min(max(0, inputTokens), maxTokens)
 	if !usable(info, ok) {
