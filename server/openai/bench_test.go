@@ -115,3 +115,62 @@ func BenchmarkJSONText(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPush reads a recorded stream, one event a push as an engine sends them, and a large plain answer.
+func BenchmarkPush(b *testing.B) {
+	stream := recorded(b, "chat_stream_usage_continuous.sse")
+	events := bytes.SplitAfter(stream, []byte("\n\n"))
+	b.Run("stream", func(b *testing.B) {
+		b.SetBytes(int64(len(stream)))
+		b.ReportAllocs()
+		var r openai.Response
+		for b.Loop() {
+			r.Start(200, []byte("text/event-stream"), nil)
+			for _, e := range events {
+				r.Push(e)
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
+	})
+	floats := []byte(`{"data":[{"embedding":[` + strings.Repeat("-0.0123456789, ", 70_000) + `1]}],"usage":{"prompt_tokens":1}}`)
+	text := []byte(`{"data":[{"embedding":"` + strings.Repeat("AAAAvw", 175_000) + `"}],"usage":{"prompt_tokens":1}}`)
+	for name, body := range map[string][]byte{"floats": floats, "base64": text} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			var r openai.Response
+			for b.Loop() {
+				r.Start(200, []byte("application/json"), nil)
+				for i := 0; i < len(body); i += 1 << 16 {
+					r.Push(body[i:min(i+1<<16, len(body))])
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkPushEncodingJSON is the same stream, split by event beforehand, through encoding/json for its usage alone.
+func BenchmarkPushEncodingJSON(b *testing.B) {
+	stream := recorded(b, "chat_stream_usage_continuous.sse")
+	events := bytes.SplitAfter(stream, []byte("\n\n"))
+	b.SetBytes(int64(len(stream)))
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, e := range events {
+			var v struct {
+				Choices []struct {
+					Delta struct {
+						Content string `json:"content"`
+					} `json:"delta"`
+				} `json:"choices"`
+				Usage *struct {
+					Prompt int `json:"prompt_tokens"`
+				} `json:"usage"`
+			}
+			data := bytes.TrimPrefix(bytes.TrimSpace(e), []byte("data: "))
+			if len(data) > 0 && data[0] == '{' && json.Unmarshal(data, &v) != nil {
+				b.Fatal("not JSON")
+			}
+		}
+	}
+}

@@ -67,6 +67,9 @@ func (l *lines) begin(p []byte) []byte {
 	for len(p) > 0 && !l.begun {
 		if l.mark == len(byteOrderMark) || p[0] != byteOrderMark[l.mark] {
 			l.begun = true
+			if l.mark%len(byteOrderMark) > 0 { // a piece of a mark is a piece of a field's name
+				l.filled, l.state = true, lineSkip
+			}
 			break
 		}
 		l.mark++

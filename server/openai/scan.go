@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 
@@ -116,8 +115,8 @@ func (s *Scanner) scan(op scheduling.Operation, body []byte, into *scheduling.Re
 		into.PromptBytes = len(body) / 2
 		return Info{Opaque: true}, nil
 	}
-	if bytes.HasPrefix(body, []byte("\ufeff")) {
-		r.pos = len("\ufeff")
+	if n := min(len(body), len(byteOrderMark)); string(body[:n]) == byteOrderMark[:n] && (partial || n == len(byteOrderMark)) {
+		r.pos = n
 	}
 	ok := r.document()
 	r.finish(s)
