@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/sluice-epp/sluice/deploy/envoy"
+)
+
+// AttachCommand groups what attaches Sluice to proxies.
+type AttachCommand struct {
+	Envoy AttachEnvoyCommand `cmd:"" help:"Print an Envoy bootstrap that asks Sluice for every request."`
+}
+
+// AttachEnvoyCommand prints an Envoy bootstrap.
+type AttachEnvoyCommand struct {
+	Listen         string        `help:"Address that Envoy serves clients on." default:"0.0.0.0:8080" placeholder:"IP:PORT"`
+	Admin          string        `help:"Address of Envoy's admin port; empty for none." default:"127.0.0.1:9901" placeholder:"IP:PORT"`
+	Sluice         string        `help:"Address of 'sluice serve' as Envoy reaches it." default:"127.0.0.1:9002" placeholder:"HOST:PORT"`
+	TLS            bool          `help:"Speak TLS to Sluice, trusting any certificate: what a Sluice that does not listen on loopback wants by default."`
+	CA             string        `help:"Path, on Envoy's machine, of the CA that Sluice's certificate must chain to. Implies --tls." placeholder:"FILE"`
+	OverrideHost   bool          `help:"Choose among listed endpoints (Envoy 1.35 or newer): ordered fallbacks, and a report of who served. Without it Envoy dials whatever Sluice picks (ORIGINAL_DST)."`
+	Endpoint       []string      `help:"An engine, ip:port, exactly as Sluice knows it; needed by --override-host; may be repeated." placeholder:"IP:PORT"`
+	RequestBody    string        `help:"How Envoy sends request bodies: full-duplex-streamed, buffered, buffered-partial, streamed or none." default:"full-duplex-streamed" placeholder:"MODE"`
+	ResponseBody   string        `help:"How Envoy sends response bodies: full-duplex-streamed, streamed or none." default:"full-duplex-streamed" placeholder:"MODE"`
+	FailOpen       bool          `help:"Let requests pass, unpicked, where Sluice cannot be reached."`
+	Retries        uint32        `help:"How often Envoy sends a failed request again; with --override-host to the next of the ordered picks."`
+	MessageTimeout time.Duration `help:"How long Envoy waits for an answer where it waits for one message." default:"5s"`
+	AccessLog      bool          `help:"Log a JSON line a request, with the pick."`
+}
+
+// Run prints the bootstrap.
+func (a *AttachEnvoyCommand) Run() error {
+	p := envoy.Params{
+		Listen: a.Listen, Admin: a.Admin, Picker: envoy.Picker{Address: a.Sluice}, Endpoints: a.Endpoint,
+		FailureModeAllow: a.FailOpen, Retries: a.Retries, MessageTimeout: a.MessageTimeout, AccessLog: a.AccessLog,
+	}
+	if a.TLS || a.CA != "" {
+		p.Picker.TLS = &envoy.TLS{CAFile: a.CA}
+	}
+	if a.OverrideHost {
+		p.PoolType = envoy.OverrideHost
+	}
+	var err error
+	if p.RequestBody, err = envoy.ParseBodyMode(a.RequestBody); err != nil {
+		return fmt.Errorf("--request-body: %w", err)
+	}
+	if p.ResponseBody, err = envoy.ParseBodyMode(a.ResponseBody); err != nil {
+		return fmt.Errorf("--response-body: %w", err)
+	}
+	bootstrap, err := envoy.Render(p)
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(bootstrap)
+	return err
+}

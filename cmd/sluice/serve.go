@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-epp/sluice/server"
+	"github.com/sluice-epp/sluice/server/config"
+	"github.com/sluice-epp/sluice/server/telemetry"
+)
+
+// ServeCommand serves Envoy.
+type ServeCommand struct {
+	Config           string        `help:"Configuration file. Without one, a built-in configuration runs (see 'sluice config default')." type:"path" placeholder:"FILE"`
+	Endpoint         []string      `help:"An engine, host:port; may be repeated. Ports as in 10.0.0.5:8000-8003 are data-parallel ranks. Replaces the file's endpoints." placeholder:"HOST:PORT" sep:"none"`
+	EndpointsFile    string        `help:"A YAML file that lists the engines, watched for changes. Replaces the file's endpointsFile." type:"path" placeholder:"FILE"`
+	Listen           string        `help:"Address that Envoy connects to (default :9002). Loopback is plaintext, anything else self-signed TLS, unless configured." placeholder:"HOST:PORT"`
+	Admin            string        `help:"Address of metrics and debugging (default 127.0.0.1:9090)." placeholder:"HOST:PORT"`
+	Plaintext        bool          `help:"Serve Envoy without TLS, wherever it listens."`
+	LogLevel         string        `help:"debug, info, warn or error." placeholder:"LEVEL"`
+	DecisionHeader   bool          `help:"Say in a response header (x-sluice-decision) which endpoint was picked and why."`
+	DrainDelay       time.Duration `help:"Time from SIGTERM to refusing new streams." placeholder:"DURATION" default:"-1s" hidden:""`
+	ConformanceTests bool          `help:"Obey the request headers of the endpoint picker protocol's conformance tests. Never in production."`
+}
+
+// Run serves until interrupted.
+func (s *ServeCommand) Run(i *interrupts) error {
+	level := &slog.LevelVar{}
+	logger := telemetry.NewLogger(os.Stderr, level, 20, time.Second)
+	app, err := server.New(i, server.Options{
+		ConfigPath:  s.Config,
+		Environment: os.LookupEnv,
+		Override:    s.override,
+		Logger:      logger,
+		Level:       level,
+		Registry:    prometheus.NewRegistry(),
+		Version:     versionString(),
+		Conformance: s.ConformanceTests,
+	})
+	if err != nil {
+		return fmt.Errorf("cannot start:\n%w", err)
+	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	go func() {
+		for range hangups {
+			_ = app.Reload() // logged and counted there
+		}
+	}()
+	return app.Run(i, i.force)
+}
+
+// override lets flags win over the file.
+func (s *ServeCommand) override(c *config.Config) {
+	if len(s.Endpoint) > 0 {
+		c.Endpoints, c.EndpointsFile = s.Endpoint, ""
+	}
+	if s.EndpointsFile != "" {
+		c.EndpointsFile = s.EndpointsFile
+		if len(s.Endpoint) == 0 {
+			c.Endpoints = nil
+		}
+	}
+	setNonZero(&c.Server.Listen, s.Listen)
+	setNonZero(&c.Server.AdminListen, s.Admin)
+	setNonZero(&c.Telemetry.LogLevel, s.LogLevel)
+	if s.Plaintext {
+		c.Server.TLS = config.TLS{Mode: config.TLSPlaintext}
+	}
+	if s.DecisionHeader {
+		c.Server.ReasonHeader = true
+	}
+	if s.DrainDelay >= 0 {
+		c.Server.DrainDelay = s.DrainDelay
+	}
+}
+
+func setNonZero(to *string, v string) {
+	if v != "" {
+		*to = v
+	}
+}
