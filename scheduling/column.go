@@ -73,6 +73,14 @@ type slot struct {
 	make     func() storage
 }
 
+// producerName is empty for the slot of a zero key.
+func (s *slot) producerName() string {
+	if s == nil {
+		return ""
+	}
+	return s.producer
+}
+
 // Key names a column: its value type and its producer. It is declared with ProduceColumn or ConsumeColumn while a
 // plugin is built, and good once the graph is resolved.
 type Key[T any] struct{ slot *slot }
@@ -87,7 +95,7 @@ func (k Key[T]) In(c *Cycle) *Column[T] {
 }
 
 // Producer is the name of the plugin behind the key; empty where nobody produces it.
-func (k Key[T]) Producer() string { return k.slot.producer }
+func (k Key[T]) Producer() string { return k.slot.producerName() }
 
 // ValueKey names a value of the whole request; otherwise like Key.
 type ValueKey[T any] struct{ slot *slot }
@@ -102,7 +110,7 @@ func (k ValueKey[T]) In(c *Cycle) *Value[T] {
 }
 
 // Producer is the name of the plugin behind the key; empty where nobody produces it.
-func (k ValueKey[T]) Producer() string { return k.slot.producer }
+func (k ValueKey[T]) Producer() string { return k.slot.producerName() }
 
 // StateKey names the state that one follower keeps per flight.
 type StateKey[T any] struct{ slot *slot }
