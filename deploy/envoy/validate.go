@@ -17,7 +17,7 @@ var (
 	dnsName    = regexp.MustCompile(`^([a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?\.)*[a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?\.?$`)
 	headerName = regexp.MustCompile("^[a-z0-9!#$%&'*+.^_`|~-]+$")
 	poolName   = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$`)
-	pathPrefix = regexp.MustCompile(`^/[!-~]*$`)
+	pathPrefix = regexp.MustCompile(`^/[\x21-\x7e]*$`)
 	retryOn    = regexp.MustCompile(`^[a-z0-9-]+(, ?[a-z0-9-]+)*$`)
 )
 

@@ -161,7 +161,7 @@ func TestValidateNamesEveryFault(t *testing.T) {
 func TestParseModes(t *testing.T) {
 	for in, want := range map[string]envoy.BodyMode{
 		"FULL_DUPLEX_STREAMED": envoy.FullDuplexStreamed, "full-duplex-streamed": envoy.FullDuplexStreamed,
-		" Buffered ": envoy.Buffered, "none": envoy.BodyNone, "buffered-partial": envoy.BufferedPartial,
+		"Buffered": envoy.Buffered, "none": envoy.BodyNone, "buffered-partial": envoy.BufferedPartial,
 	} {
 		if got, err := envoy.ParseBodyMode(in); err != nil || got != want {
 			t.Errorf("ParseBodyMode(%q) = %q, %v; want %q", in, got, err, want)

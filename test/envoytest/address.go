@@ -57,7 +57,12 @@ func tryPort(t testing.TB, ips []string) (int, bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer first.Close()
+	held := []net.Listener{first}
+	defer func() {
+		for _, l := range held {
+			_ = l.Close()
+		}
+	}()
 	_, number, err := net.SplitHostPort(first.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +72,7 @@ func tryPort(t testing.TB, ips []string) (int, bool) {
 		if err != nil {
 			return 0, false
 		}
-		defer l.Close()
+		held = append(held, l)
 	}
 	port, err := strconv.Atoi(number)
 	return port, err == nil

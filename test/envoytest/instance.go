@@ -3,7 +3,6 @@ package envoytest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -127,9 +126,9 @@ func (e *Instance) run(cmd *exec.Cmd) error {
 func (e *Instance) ready(ctx context.Context, adminFile string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	last := errors.New("no admin address yet")
 	for {
-		if last = e.probe(ctx, adminFile); last == nil {
+		last := e.probe(ctx, adminFile)
+		if last == nil {
 			return nil
 		}
 		select {

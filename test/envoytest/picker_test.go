@@ -83,11 +83,11 @@ func (p *picker) Process(stream extprocv3.ExternalProcessor_ProcessServer) error
 	var s exchange
 	for {
 		request, err := stream.Recv()
-		if errors.Is(err, io.EOF) || stream.Context().Err() != nil {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			return err
+			return err // Envoy's cancel at the end of an exchange included
 		}
 		p.note(request)
 		for _, response := range s.answers(request, p.pick) {

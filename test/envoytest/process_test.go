@@ -109,6 +109,6 @@ func TestPodIPsAreDistinct(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
+		t.Cleanup(func() { _ = l.Close() })
 	}
 }
