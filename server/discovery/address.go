@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/sluice-epp/sluice/scheduling"
 )
 
 const (
@@ -157,44 +159,7 @@ func clip(s string) string {
 	return s[:most] + "…"
 }
 
-// nearest is the name among valid that got was most likely meant to be, or "" if none is close.
-func nearest(got string, valid []string) string {
-	best, limit := "", 1+max(1, len(got)/3)
-	if len(got) > 64 {
-		return ""
-	}
-	for _, v := range valid {
-		if d := editDistance(strings.ToLower(got), strings.ToLower(v)); d < limit {
-			best, limit = v, d
-		}
-	}
-	return best
-}
-
-// editDistance is the Levenshtein distance of the two strings' bytes.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
-}
-
 // mustBe is an error that lists the valid names and points at the nearest.
 func mustBe(got string, valid []string) error {
-	if n := nearest(got, valid); n != "" {
-		return fmt.Errorf("must be one of %s, got %q; did you mean %q?", strings.Join(valid, ", "), clip(got), n)
-	}
-	return fmt.Errorf("must be one of %s, got %q", strings.Join(valid, ", "), clip(got))
+	return fmt.Errorf("must be one of %s, got %q%s", strings.Join(valid, ", "), clip(got), scheduling.Hint(got, valid))
 }

@@ -77,23 +77,3 @@ func TestPorts(t *testing.T) {
 		}
 	}
 }
-
-func TestNearest(t *testing.T) {
-	t.Parallel()
-	valid := append(settingKeys(), fileKeys...)
-	for got, want := range map[string]string{
-		"metricsUrl":             "metricsURL",
-		"metric_port":            "metricsPort",
-		"engin":                  "engine",
-		"adress":                 "address",
-		"lables":                 "labels",
-		"zzzzzzzzzzzzzz":         "",
-		"zone":                   "",
-		"":                       "",
-		strings.Repeat("a", 100): "",
-	} {
-		if n := nearest(got, valid); n != want {
-			t.Errorf("nearest(%q) = %q, want %q", got, n, want)
-		}
-	}
-}

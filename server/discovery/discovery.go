@@ -42,14 +42,8 @@ type Options struct {
 	// EmptyGrace is how long a name must be answered with nothing before its endpoints are removed (30 s).
 	EmptyGrace time.Duration
 
-	// MaxFileBytes bounds an endpoints file (1 MiB).
-	MaxFileBytes int64
-	// Debounce is how long a directory must be quiet before a file in it is read (100 ms); one that never is quiet is
-	// read ten times as late.
-	Debounce time.Duration
-	// Recheck is the time between two looks at a file without any event (15 s): for network file systems, for files
-	// behind links into other directories, and for directories that are replaced.
-	Recheck time.Duration
+	// Debounce and Recheck are those of filewatch, for endpoints files.
+	Debounce, Recheck time.Duration
 
 	now func() time.Time // for tests
 }
@@ -62,14 +56,10 @@ func (o Options) withDefaults() *Options {
 		o.Stats = new(Stats)
 	}
 	if o.Resolver == nil {
-		// Strict: with a search list, a failure on one candidate must not look like "no such name" on the next.
-		o.Resolver = &net.Resolver{PreferGo: true, StrictErrors: true}
+		o.Resolver = newResolver(new(net.Dialer).DialContext)
 	}
 	if o.MaxEndpoints <= 0 {
 		o.MaxEndpoints = 4096
-	}
-	if o.MaxFileBytes <= 0 {
-		o.MaxFileBytes = 1 << 20
 	}
 	if o.now == nil {
 		o.now = time.Now
@@ -82,8 +72,6 @@ func (o Options) withDefaults() *Options {
 		{&o.ResolveInterval, 5 * time.Second},
 		{&o.ResolveTimeout, 5 * time.Second},
 		{&o.EmptyGrace, 30 * time.Second},
-		{&o.Debounce, 100 * time.Millisecond},
-		{&o.Recheck, 15 * time.Second},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value

@@ -69,7 +69,9 @@ func parseYAML(data []byte) ([]ast.Node, anchors, error) {
 		return nil, nil, err
 	}
 	// Duplicate keys are found entry by entry, so that they spoil no more than theirs.
-	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	file, err := guard(func() (*ast.File, error) {
+		return parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	})
 	if err != nil {
 		return nil, nil, flatten(err)
 	}
@@ -103,6 +105,17 @@ func parseYAML(data []byte) ([]ast.Node, anchors, error) {
 		return nil, nil, fmt.Errorf(`%sendpoints: must be a list, got %s; write "endpoints: []" for no endpoints`, lineOf(list), kindOf(list))
 	}
 	return seq.Values, found, nil
+}
+
+// guard turns a panic of the YAML parser into an error: malformed input has made releases of it panic, and a file that is
+// being edited must not end the process that serves by the last good one.
+func guard(parse func() (*ast.File, error)) (file *ast.File, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			file, err = nil, fmt.Errorf("cannot be parsed as YAML: %v", p)
+		}
+	}()
+	return parse()
 }
 
 // entry reads one item of the list. Its errors begin with what follows "endpoints[i]".

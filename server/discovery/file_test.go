@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml/ast"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-epp/sluice/scheduling"
@@ -83,7 +84,7 @@ func TestParseFileSkipsBadEntries(t *testing.T) {
 	want := []string{
 		`line 3: endpoints[1].address: "10.0.0.2": port is missing; write 10.0.0.2:8000`,
 		`line 4: endpoints[2].adress: unknown key, must be one of address, host, port, ports, labels, namespace, name, uid, ` +
-			`engine, state, rank, metricsURL, metricsPort, family, got "adress"; did you mean "address"?`,
+			`engine, state, rank, metricsURL, metricsPort, family, got "adress" (did you mean "address"?)`,
 		`line 5: endpoints[3].address: is set twice`,
 		`line 7: endpoints[4]: must be a mapping, got nothing`,
 		`line 8: endpoints[5]: must be a mapping, got a list`,
@@ -123,7 +124,7 @@ func TestParseFileRefuses(t *testing.T) {
 		"endpoints:\n":                          "must be a list, got nothing",
 		"endpoints: 10.0.0.1:8000\n":            "line 1: endpoints: must be a list, got text",
 		"endpoints: {a: b}\n":                   "must be a list, got a mapping",
-		"endpoint: []\n":                        `endpoint: unknown key, must be one of endpoints, got "endpoint"; did you mean "endpoints"?`,
+		"endpoint: []\n":                        `endpoint: unknown key, must be one of endpoints, got "endpoint" (did you mean "endpoints"?)`,
 		"endpoints: []\npool: x\n":              "line 2: pool: unknown key",
 		"endpoints: []\nendpoints: []\n":        "endpoints: is set twice",
 		"- 10.0.0.1:8000\n":                     "must be a mapping, got a list",
@@ -176,6 +177,17 @@ func TestParseFileBounds(t *testing.T) {
 	// A comment may look like anything.
 	if _, err := ParseFile([]byte("# " + strings.Repeat("- ", 99) + "\nendpoints: [] # " + strings.Repeat("[", 99))); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	file, err := guard(func() (*ast.File, error) {
+		var none []int
+		return nil, fmt.Errorf("%d", none[0])
+	})
+	if file != nil || err == nil || !strings.Contains(err.Error(), "cannot be parsed as YAML: runtime error: index out of range") {
+		t.Errorf("got %v, %v", file, err)
 	}
 }
 

@@ -41,10 +41,14 @@ func (l *List) String() string { return l.name }
 // Replace puts other entries in the list's place. Endpoints whose UID and address stay remain the same instances. It does
 // not wait.
 func (l *List) Replace(entries []Entry) {
-	l.mu.Lock()
-	l.entries = entries
-	l.mu.Unlock()
+	l.set(entries)
 	signal(l.replaced)
+}
+
+func (l *List) set(entries []Entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.entries = entries
 }
 
 // Refresh looks all names up at once instead of at the end of the interval. It does not wait.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -19,12 +18,6 @@ const (
 	parallelLookups = 64
 	relogInterval   = time.Minute // between log lines about one name that keeps failing
 )
-
-// Resolver is what names are looked up with; *net.Resolver is one.
-type Resolver interface {
-	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
-	LookupSRV(ctx context.Context, service, proto, name string) (string, []*net.SRV, error)
-}
 
 // answers holds the last answer to every query of one source. It is used by one goroutine.
 type answers struct {
