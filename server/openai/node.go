@@ -60,6 +60,7 @@ func (n node) field(key []byte) want {
 		if string(key) == "cached_tokens" {
 			return want{count: countCached}
 		}
+	default: // lists, and what is not followed
 	}
 	return want{}
 }

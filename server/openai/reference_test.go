@@ -28,8 +28,7 @@ func parseTree(body []byte) (tree, bool) {
 
 func readTree(d *jsontext.Decoder) (t tree, ok bool) {
 	t.kind = d.PeekKind()
-	switch t.kind {
-	case '{', '[':
+	if t.kind == '{' || t.kind == '[' {
 		if _, err := d.ReadToken(); err != nil {
 			return t, false
 		}
@@ -269,6 +268,7 @@ func reference(op scheduling.Operation, t tree) collected {
 				break
 			}
 		}
+	default:
 	}
 	return c
 }

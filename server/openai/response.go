@@ -74,6 +74,7 @@ func (r *Response) Push(p []byte) {
 		r.doc.push(p)
 	case formatEvents:
 		r.lines.push(p, &r.doc)
+	case formatUnknown, formatOpaque: // nothing to read
 	}
 }
 

@@ -83,9 +83,9 @@ func (s *Scanner) Names() (models, salts int) { return s.models.len(), s.salts.l
 // Prompt lists the first prompt in the order in which engines render it: what stands before every conversation (tools,
 // functions, documents, chat template and its arguments, reasoning effort; each as raw JSON), then system or
 // instructions, then the messages in order. Within a message the order is the body's. A role stands with its quotes,
-// which no string content can hold, so that it can't be taken for text. Fields that no template renders (ids, cache
-// control, names of media types) are left out; so a conversation's next turn, written by the same client, begins with
-// the spans of the turn before. A media value longer than 1,024 bytes is represented by 16 samples of 64 bytes, evenly
+// which no string content can hold, so that it can't be taken for text; tool calls and their arguments stand as raw
+// JSON. Fields that no template renders (cache control, types of parts) are left out; so a conversation's next turn,
+// written by the same client, begins with the spans of the turn before. A media value longer than 1,024 bytes is represented by 16 samples of 64 bytes, evenly
 // spread from its head to its tail: that tells media apart without weighing megabytes of base64 as if they were text.
 //
 // MaxOutputTokens is max_completion_tokens, else max_tokens, for chat; max_output_tokens for responses; max_tokens
@@ -214,8 +214,9 @@ func (r *request) field(key []byte) bool {
 		return r.embeddingsField(key)
 	case scheduling.OperationMessages:
 		return r.messagesField(key)
+	default:
+		return r.skip()
 	}
-	return r.skip()
 }
 
 // finish puts what was read into the request.
