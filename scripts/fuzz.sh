@@ -13,7 +13,7 @@ each=${each%s}
 budget=${FUZZBUDGET:-150}
 
 mapfile -t targets < <(
-  grep -rE --include='*_test.go' --exclude-dir=.tools -o '^func Fuzz[A-Za-z0-9_]*' "${@:-.}" |
+  grep -rE --include='*_test.go' --exclude-dir=.tools --exclude-dir=testdata -o '^func Fuzz[A-Za-z0-9_]*' "${@:-.}" |
     sed 's,^\(.*\)/[^/]*:func \(.*\)$,\1 \2,' | sort -u
 )
 if ((${#targets[@]} == 0)); then
