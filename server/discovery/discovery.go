@@ -19,8 +19,8 @@ type Source interface {
 	Run(ctx context.Context, publish func([]scheduling.EndpointSpec)) error
 }
 
-// Options are what discovery and its sources are set up with. The zero value, or any field that is zero or less, means
-// the default.
+// Options are what discovery and its sources are set up with. A field that is zero or less means its default, EmptyGrace
+// apart.
 type Options struct {
 	// Logger gets what goes wrong and what changes; by default nothing is logged.
 	Logger *slog.Logger
@@ -39,7 +39,8 @@ type Options struct {
 	ResolveInterval time.Duration
 	// ResolveTimeout bounds one round of look-ups (5 s).
 	ResolveTimeout time.Duration
-	// EmptyGrace is how long a name must be answered with nothing before its endpoints are removed (30 s).
+	// EmptyGrace is how long a name must be answered with nothing before its endpoints are removed. Zero is a value: at
+	// the first such answer.
 	EmptyGrace time.Duration
 
 	// Debounce and Recheck are those of filewatch, for endpoints files.
@@ -71,7 +72,6 @@ func (o Options) withDefaults() *Options {
 		{&o.ReadyTimeout, 10 * time.Second},
 		{&o.ResolveInterval, 5 * time.Second},
 		{&o.ResolveTimeout, 5 * time.Second},
-		{&o.EmptyGrace, 30 * time.Second},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value

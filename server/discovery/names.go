@@ -188,16 +188,18 @@ func (a *answers) settle(q query, old *answer, r reply) (changed bool) {
 	}
 	a.o.Stats.LookupsEmpty.Add(1)
 	a.logFailing(q, old, now, errors.New("no such name, or no usable address"))
-	switch {
-	case len(old.targets) == 0:
-	case old.emptySince.IsZero():
-		old.emptySince = now
-	case now.Sub(old.emptySince) >= a.o.EmptyGrace:
-		a.o.Logger.Warn("name has stayed empty, its endpoints are removed", "name", q.name, "endpoints", len(old.targets))
-		old.targets, old.emptySince = nil, time.Time{}
-		return true
+	if len(old.targets) == 0 {
+		return false
 	}
-	return false
+	if old.emptySince.IsZero() {
+		old.emptySince = now
+	}
+	if now.Sub(old.emptySince) < a.o.EmptyGrace {
+		return false
+	}
+	a.o.Logger.Warn("name has stayed empty, its endpoints are removed", "name", q.name, "endpoints", len(old.targets))
+	old.targets, old.emptySince = nil, time.Time{}
+	return true
 }
 
 func (a *answers) logFailing(q query, old *answer, now time.Time, err error) {

@@ -150,6 +150,18 @@ func TestDNSGraceBeginsAnew(t *testing.T) {
 	}
 }
 
+func TestDNSWithoutGrace(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "engines.test.:8000")
+	l.o.EmptyGrace = 0
+	l.dns.setA("engines.test.", "10.0.0.5")
+	l.round(t, true, "10.0.0.5:8000")
+	l.dns.set("engines.test.", "A", dnsmessage.RCodeServerFailure)
+	l.round(t, false, "10.0.0.5:8000")
+	l.dns.setA("engines.test.")
+	l.round(t, true)
+}
+
 // A server that never answers costs one round its time limit, and no other name its endpoints.
 func TestDNSSilentServer(t *testing.T) {
 	t.Parallel()
