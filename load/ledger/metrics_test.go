@@ -71,42 +71,50 @@ func TestCollectorBoundsItsLabels(t *testing.T) {
 	for i := range MaxEndpointLabels + 20 {
 		specs = append(specs, scheduling.EndpointSpec{Address: fmt.Sprintf("10.2.%d.%d:8000", i/250, i%250)})
 	}
-	series := func() (n int, requests map[string]float64) {
+	series := func() (n int, nonzero map[string]float64) {
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(NewCollector(one("ledger", b.ledger)))
 		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
-		requests = map[string]float64{}
+		nonzero = map[string]float64{}
 		for _, family := range families {
-			if family.GetName() != "sluice_ledger_inflight_requests" {
-				continue
-			}
 			for _, metric := range family.GetMetric() {
+				if metric.GetGauge() == nil {
+					continue
+				}
 				n++
 				if v := metric.GetGauge().GetValue(); v != 0 {
-					requests[metric.GetLabel()[0].GetValue()] = v
+					nonzero[family.GetName()+" "+metric.GetLabel()[0].GetValue()] = v
 				}
 			}
 		}
-		return n, requests
+		return n, nonzero
 	}
 	b.update(specs[:MaxEndpointLabels]...)
-	if n, _ := series(); n != MaxEndpointLabels {
-		t.Errorf("%d series for %d endpoints", n, MaxEndpointLabels)
+	if n, _ := series(); n != 3*MaxEndpointLabels {
+		t.Errorf("%d series for %d endpoints, want 3 each", n, MaxEndpointLabels)
 	}
 	b.update(specs...)
-	for _, i := range []int{0, MaxEndpointLabels, MaxEndpointLabels + 19} {
-		e := b.pool.Snapshot().Endpoints[i]
-		b.ledger.table.take(e).requests.Add(int64(i))
+	for _, i := range []int{1, MaxEndpointLabels, MaxEndpointLabels + 19} {
+		k := b.ledger.table.take(b.pool.Snapshot().Endpoints[i])
+		k.requests.Add(int64(i))
+		k.tokens.Add(int64(2 * i))
+		k.decoding.Add(int64(3 * i))
 	}
-	n, requests := series()
-	if n != MaxEndpointLabels+1 {
-		t.Errorf("%d series, want %d", n, MaxEndpointLabels+1)
+	n, nonzero := series()
+	if n != 3*(MaxEndpointLabels+1) {
+		t.Errorf("%d series, want %d", n, 3*(MaxEndpointLabels+1))
 	}
-	if diff := cmp.Diff(map[string]float64{OtherEndpoints: 2*MaxEndpointLabels + 19}, requests); diff != "" {
-		t.Errorf("requests by endpoint (-want +got):\n%s", diff)
+	const rest = 2*MaxEndpointLabels + 19
+	want := map[string]float64{
+		"sluice_ledger_inflight_requests 10.2.0.1:8000": 1, "sluice_ledger_inflight_requests " + OtherEndpoints: rest,
+		"sluice_ledger_inflight_tokens 10.2.0.1:8000": 2, "sluice_ledger_inflight_tokens " + OtherEndpoints: 2 * rest,
+		"sluice_ledger_decoding_requests 10.2.0.1:8000": 3, "sluice_ledger_decoding_requests " + OtherEndpoints: 3 * rest,
+	}
+	if diff := cmp.Diff(want, nonzero); diff != "" {
+		t.Errorf("load by endpoint (-want +got):\n%s", diff)
 	}
 }
 

@@ -122,7 +122,7 @@ func (p *Plugin) Committed(*scheduling.Cycle, *scheduling.Flight) {}
 // FirstToken releases the prompt's tokens: the engine has computed them. A flight that only prefills is over.
 func (p *Plugin) FirstToken(f *scheduling.Flight, _ time.Duration) {
 	held := p.charges.Of(f)
-	if held.counter == nil || held.decoding {
+	if held.counter == nil {
 		return
 	}
 	if f.Profile == PrefillProfile {

@@ -57,9 +57,15 @@ func TestTableAheadOfTheSnapshot(t *testing.T) {
 			t.Errorf("endpoint %d: its snapshot replaced the counter", i)
 		}
 	}
-	old := table.take(first.Endpoints[0])
-	if old == early {
+	if old := table.take(first.Endpoints[0]); old == early {
 		t.Error("two instances share a counter")
+	}
+	third := pool.Update([]scheduling.EndpointSpec{spec('a', "U3"), spec('b', "")})
+	fourth := pool.Update([]scheduling.EndpointSpec{spec('a', "U4"), spec('b', "")})
+	newest := table.take(fourth.Endpoints[0])
+	table.take(third.Endpoints[0])
+	if table.find(0, fourth.Endpoints[0].Generation) != newest {
+		t.Error("of two instances ahead of the snapshot the older took the newer one's place")
 	}
 }
 
