@@ -133,38 +133,57 @@ func (x *index) instanceOf(e *scheduling.Endpoint) *instance {
 	return nil
 }
 
-// lookup finds how many runs from the head each candidate holds and tells each candidate's number to found, in no
-// particular order. It uses p's hashes and scratch.
+// matchInfo is the column that a look-up fills.
+type matchInfo = scheduling.Column[scheduling.PrefixCacheMatchInfo]
+
+// lookup finds how many runs from the head each candidate holds and says so in the column. It uses p's hashes and scratch.
 //
 // What an instance holds has no gaps, so the sets of instances that hold run 0, run 1, … only shrink. That allows to
 // skip: from a run that all instances still looked at hold, the search gallops to the next one that not all hold. A
 // prompt costs a few probes per distinct match length rather than one per run.
-func (x *index) lookup(c *scheduling.Cycle, p *prompt, found func(ordinal, runs int)) {
+func (x *index) lookup(c *scheduling.Cycle, p *prompt, column *matchInfo) {
 	m := x.members.Load()
 	alive, dropped := p.scratch((len(m.ordinals) + wordBits - 1) / wordBits)
-	count := 0
-	for o := c.Candidates.Next(0); o >= 0; o = c.Candidates.Next(o + 1) {
-		slot := m.slotOf(c.Snapshot, o)
-		if slot < 0 {
-			found(o, 0)
-			continue
-		}
-		alive[slot/wordBits] |= 1 << (slot % wordBits)
-		count++
-	}
+	count := m.candidates(c, alive, column, p.info(0))
 	runs := 0 // all in alive hold that many
 	for count > 0 && runs < len(p.hashes) {
 		key := p.hashes[runs]
 		left := x.shardOf(key).narrow(key, alive, dropped)
 		if left < count {
-			m.tell(dropped, runs, found)
+			m.tell(dropped, column, p.info(runs))
 		}
 		if count = left; count == 0 {
 			return
 		}
 		runs = x.skip(p.hashes, runs+1, alive, count)
 	}
-	m.tell(alive, runs, found)
+	m.tell(alive, column, p.info(runs))
+}
+
+// candidates adds the slots of a cycle's candidates to alive and returns their number. Those that the index does not
+// have hold nothing that it knows of.
+func (m *members) candidates(c *scheduling.Cycle, alive []uint64, column *matchInfo, nothing scheduling.PrefixCacheMatchInfo) int {
+	count := 0
+	current := m.next == c.Snapshot.Version+1
+	for o := c.Candidates.Next(0); o >= 0; o = c.Candidates.Next(o + 1) {
+		if !current && !m.has(c.Snapshot, o) {
+			column.Set(o, nothing)
+			continue
+		}
+		slot := uint32(m.slots[o])
+		alive[slot/wordBits] |= 1 << (slot % wordBits)
+		count++
+	}
+	return count
+}
+
+// has reports whether an ordinal means the same instance in a snapshot of another time.
+func (m *members) has(s *scheduling.Snapshot, ordinal int) bool {
+	if ordinal >= len(m.byOrdinal) {
+		return false
+	}
+	in := m.byOrdinal[ordinal]
+	return in != nil && s.Holds(ordinal, in.generation)
 }
 
 // skip returns the largest number of runs, at least runs, that all slots in alive hold; all hold the first runs.
@@ -193,23 +212,11 @@ func (x *index) covers(key uint64, alive []uint64, count int) bool {
 	return x.shardOf(key).covers(key, alive, count)
 }
 
-// slotOf is the slot of a snapshot's endpoint, or -1 where the index does not have it.
-func (m *members) slotOf(s *scheduling.Snapshot, ordinal int) int {
-	if ordinal >= len(m.slots) {
-		return -1
-	}
-	if m.next != s.Version+1 { // of another time: the ordinal may mean another instance by now
-		if in := m.byOrdinal[ordinal]; in == nil || !s.Holds(ordinal, in.generation) {
-			return -1
-		}
-	}
-	return int(m.slots[ordinal])
-}
-
-func (m *members) tell(slots []uint64, runs int, found func(ordinal, runs int)) {
+// tell gives a set of slots their value in the column.
+func (m *members) tell(slots []uint64, column *matchInfo, info scheduling.PrefixCacheMatchInfo) {
 	for w, word := range slots {
 		for ; word != 0; word &= word - 1 {
-			found(int(m.ordinals[w*wordBits+bits.TrailingZeros64(word)]), runs)
+			column.Set(int(m.ordinals[w*wordBits+bits.TrailingZeros64(word)]), info)
 		}
 	}
 }

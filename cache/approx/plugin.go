@@ -146,8 +146,7 @@ func (p *Producer) Produce(_ context.Context, c *scheduling.Cycle) error {
 	if pr.capped {
 		p.capped.Add(1)
 	}
-	column := p.info.In(c)
-	x.lookup(c, pr, func(ordinal, runs int) { column.Set(ordinal, pr.info(runs)) })
+	x.lookup(c, pr, p.info.In(c))
 	p.blocks.In(c).Set(promptBlocks{pr})
 	return nil
 }
