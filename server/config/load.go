@@ -1,16 +1,15 @@
 package config
 
 import (
+	"crypto/sha256"
 	_ "embed"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/server/filewatch"
 )
 
 // DefaultText is the built-in configuration, which runs where no file is given.
@@ -34,6 +33,7 @@ type File struct {
 	// Warnings are what is accepted but may not do what the author expects: those of Parse, then those of Build.
 	Warnings []Warning
 
+	sum         [sha256.Size]byte // of the text
 	version     string
 	document    *document
 	lookup      func(string) (string, bool)
@@ -108,14 +108,8 @@ func Load(path string, lookup func(string) (string, bool)) (*File, error) {
 	return Parse(path, data, lookup)
 }
 
-// read reads a file, and not much more of it than may be parsed.
 func read(path string) ([]byte, error) {
-	f, err := os.Open(filepath.Clean(path))
-	if err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
-	}
-	defer f.Close() //nolint:errcheck // nothing was written
-	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	data, err := filewatch.Read(path, MaxFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
@@ -144,7 +138,7 @@ func parse(name string, data []byte, lookup func(string) (string, bool)) (*File,
 	if doc == nil {
 		return nil, faults
 	}
-	f := &File{Name: name, document: doc, lookup: lookup}
+	f := &File{Name: name, document: doc, lookup: lookup, sum: sha256.Sum256(data)}
 	p := &parsing{File: f, root: root{Config: defaultConfig()}, faults: faults}
 	d := f.decoder(doc)
 	d.places = map[string]origin{}

@@ -76,7 +76,7 @@ func (p *parsing) pickerLength(pl plugin) {
 		return
 	}
 	var f struct {
-		N int `yaml:"maxNumOfEndpoints" range:"1..16"`
+		N int `yaml:"maxNumOfEndpoints" range:"0..16"`
 	}
 	d := p.decoder(p.document)
 	path := pl.at.path + ".parameters." + pickerLengthKey
