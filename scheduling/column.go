@@ -15,6 +15,15 @@ func (c *Column[T]) Get(ordinal int) (value T, ok bool) {
 	return c.values[ordinal], true
 }
 
+// At points at the value of an endpoint, or is nil where it has none: Get without the copy, for the loops of a decision.
+// The value is the column's; it must not be changed, nor kept beyond the cycle.
+func (c *Column[T]) At(ordinal int) *T {
+	if c == nil || !c.present.Has(ordinal) {
+		return nil
+	}
+	return &c.values[ordinal]
+}
+
 // Set gives an endpoint a value. The ordinal must be one of the cycle's snapshot.
 func (c *Column[T]) Set(ordinal int, value T) {
 	c.values[ordinal] = value

@@ -76,20 +76,25 @@ func (p *profile) backfill(c *Cycle) {
 }
 
 func (p *profile) score(c *Cycle, candidates Set) {
+	totals := c.Totals
 	for i := range p.scorers {
-		raw := c.Scores[i].Raw
+		raw, weight := c.Scores[i].Raw, p.scorers[i].weight
 		p.scorers[i].Score(c, candidates, raw)
-		for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
-			raw[e] = clamp01(raw[e])
-			c.Totals[e] += p.scorers[i].weight * raw[e]
+		for e := range candidates.All() {
+			v := clamp01(raw[e])
+			raw[e] = v
+			totals[e] += weight * v
 		}
 	}
 }
 
 // clamp01 makes v a score: not-a-number is no credit.
 func clamp01(v float64) float64 {
-	if v > 0 { // false for NaN
-		return min(v, 1)
+	switch { // false for NaN; cheaper than min, which must tell zeros apart
+	case v > 1:
+		return 1
+	case v > 0:
+		return v
 	}
 	return 0
 }
@@ -98,7 +103,7 @@ func clamp01(v float64) float64 {
 // what it does not know, which then gets neither credit nor blame. With nothing known all scores become 0.
 func NeutralScore(candidates Set, scores []float64) {
 	sum, known, unknown := 0.0, 0, 0
-	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
+	for e := range candidates.All() {
 		if math.IsNaN(scores[e]) {
 			unknown++
 			continue
@@ -113,7 +118,7 @@ func NeutralScore(candidates Set, scores []float64) {
 	if known > 0 {
 		mean = sum / float64(known)
 	}
-	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
+	for e := range candidates.All() {
 		if math.IsNaN(scores[e]) {
 			scores[e] = mean
 		}

@@ -80,12 +80,15 @@ func (s Set) Next(i int) int {
 	return -1
 }
 
-// All walks the set in ascending order.
+// All walks the set in ascending order. The walk may remove the ordinal that it stands on; what else changes during it
+// may or may not be seen.
 func (s Set) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
-		for i := s.Next(0); i >= 0; i = s.Next(i + 1) {
-			if !yield(i) {
-				return
+		for w, word := range s.words { // word by word: it inlines into a loop of a few instructions
+			for ; word != 0; word &= word - 1 {
+				if !yield(w*wordBits + bits.TrailingZeros64(word)) {
+					return
+				}
 			}
 		}
 	}

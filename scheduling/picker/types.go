@@ -74,7 +74,7 @@ func top[R ranker](r R, candidates scheduling.Set, picks []int, room int) []int 
 	}
 	start := len(picks)
 	var last float64 // the value of the list's last pick
-	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
+	for e := range candidates.All() {
 		value := r.value(e)
 		i := len(picks) // where e goes
 		if i-start < room {

@@ -62,22 +62,25 @@ type ActiveRequest struct {
 
 // Score implements scheduling.Scorer.
 func (s *ActiveRequest) Score(c *scheduling.Cycle, candidates scheduling.Set, scores []float64) {
-	loads := s.load.In(c)
+	loads, unknown := s.load.In(c), false
 	most := int64(0)
-	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
-		load, _ := loads.Get(e)
-		most = max(most, load.Requests)
+	for e := range candidates.All() {
+		if load := loads.At(e); load != nil {
+			most = max(most, load.Requests)
+		}
 	}
-	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
-		load, ok := loads.Get(e)
+	for e := range candidates.All() {
+		load := loads.At(e)
 		switch {
-		case !ok:
-			scores[e] = math.NaN()
+		case load == nil:
+			scores[e], unknown = math.NaN(), true
 		case load.Requests <= s.idle:
 			scores[e] = 1
 		default:
 			scores[e] = s.maxBusy * float64(most-load.Requests) / float64(most)
 		}
 	}
-	scheduling.NeutralScore(candidates, scores)
+	if unknown {
+		scheduling.NeutralScore(candidates, scores)
+	}
 }

@@ -29,13 +29,15 @@ type KVCacheUtilization struct {
 
 // Score implements scheduling.Scorer.
 func (s *KVCacheUtilization) Score(c *scheduling.Cycle, candidates scheduling.Set, scores []float64) {
-	metrics := s.metrics.In(c)
-	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
-		if m, ok := metrics.Get(e); ok && m.Has(scheduling.MetricsKVUsage) && scheduling.Finite(m.KVUsage) {
+	metrics, unknown := s.metrics.In(c), false
+	for e := range candidates.All() {
+		if m := metrics.At(e); m != nil && m.Has(scheduling.MetricsKVUsage) && scheduling.Finite(m.KVUsage) {
 			scores[e] = 1 - min(1, m.KVUsage)
 		} else {
-			scores[e] = math.NaN()
+			scores[e], unknown = math.NaN(), true
 		}
 	}
-	scheduling.NeutralScore(candidates, scores)
+	if unknown {
+		scheduling.NeutralScore(candidates, scores)
+	}
 }

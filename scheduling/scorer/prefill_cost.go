@@ -80,29 +80,34 @@ type PrefillCost struct {
 func (s *PrefillCost) Score(c *scheduling.Cycle, candidates scheduling.Set, scores []float64) {
 	loads, uncached := s.load.In(c), s.uncached.In(c)
 	whole := inputTokens(c.Request)
-	least := math.Inf(1)
-	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
-		load, ok := loads.Get(e)
-		if !ok {
-			scores[e] = math.NaN()
+	least, unknown := math.Inf(1), false
+	for e := range candidates.All() {
+		load := loads.At(e)
+		if load == nil {
+			scores[e], unknown = math.NaN(), true
 			continue
 		}
 		own, ok := uncached.Get(e)
 		if !ok {
 			own = whole
 		}
-		scores[e] = s.cost(load, own)
-		least = min(least, scores[e])
+		cost := s.cost(load, own)
+		scores[e] = cost
+		if cost < least {
+			least = cost
+		}
 	}
-	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
+	for e := range candidates.All() {
 		scores[e] = (1 + least) / (1 + scores[e]) // NaN stays NaN
 	}
-	scheduling.NeutralScore(candidates, scores)
+	if unknown {
+		scheduling.NeutralScore(candidates, scores)
+	}
 }
 
 // cost is the pick's cost in ms. Tokens are summed before they are turned into time, so that endpoints which differ only
 // in how the same work is split cost exactly the same.
-func (s *PrefillCost) cost(load scheduling.InFlightLoad, own scheduling.UncachedRequestTokens) float64 {
+func (s *PrefillCost) cost(load *scheduling.InFlightLoad, own scheduling.UncachedRequestTokens) float64 {
 	others := s.alpha + s.kappa*float64(max(0, load.Decoding))
 	return (float64(max(0, load.Tokens)) + float64(max(0, own))*(1+others)) * s.msPerToken
 }

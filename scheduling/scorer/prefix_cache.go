@@ -60,9 +60,9 @@ type PrefixCache struct {
 // Score implements scheduling.Scorer.
 func (s *PrefixCache) Score(c *scheduling.Cycle, candidates scheduling.Set, scores []float64) {
 	match := s.match.In(c)
-	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
-		info, ok := match.Get(e)
-		if !ok {
+	for e := range candidates.All() {
+		info := match.At(e)
+		if info == nil {
 			continue
 		}
 		scores[e] = info.Score()

@@ -44,21 +44,30 @@ type Queue struct {
 
 // Score implements scheduling.Scorer.
 func (s *Queue) Score(c *scheduling.Cycle, candidates scheduling.Set, scores []float64) {
-	metrics := s.metrics.In(c)
+	metrics, unknown := s.metrics.In(c), false
 	least, most := math.Inf(1), math.Inf(-1)
-	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
-		scores[e] = math.NaN()
-		if m, ok := metrics.Get(e); ok && m.Has(scheduling.MetricsWaiting) && scheduling.Finite(m.Waiting) {
-			scores[e] = m.Waiting
-			least, most = min(least, m.Waiting), max(most, m.Waiting)
+	for e := range candidates.All() {
+		m := metrics.At(e)
+		if m == nil || !m.Has(scheduling.MetricsWaiting) || !scheduling.Finite(m.Waiting) {
+			scores[e], unknown = math.NaN(), true
+			continue
+		}
+		scores[e] = m.Waiting
+		if m.Waiting < least {
+			least = m.Waiting
+		}
+		if m.Waiting > most {
+			most = m.Waiting
 		}
 	}
-	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
+	for e := range candidates.All() {
 		if most > least {
 			scores[e] = (most - scores[e]) / (most - least) // NaN stays NaN
 		} else if scores[e] == most {
 			scores[e] = 1
 		}
 	}
-	scheduling.NeutralScore(candidates, scores)
+	if unknown {
+		scheduling.NeutralScore(candidates, scores)
+	}
 }

@@ -119,23 +119,29 @@ func TestTypesAreDescribed(t *testing.T) {
 	}
 }
 
+// manyEndpoints is a table of n different endpoints of which one in seven is unknown.
+func manyEndpoints(n int) *schedtest.Table {
+	table := &schedtest.Table{Endpoints: make([]schedtest.Endpoint, n)}
+	for i := range table.Endpoints {
+		if i%7 == 0 {
+			continue
+		}
+		table.Endpoints[i] = schedtest.Endpoint{
+			Match:    schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(i%100, 100, 16)),
+			Load:     &scheduling.InFlightLoad{Requests: int64(i), Tokens: int64(i * 100), Decoding: int64(i % 3)},
+			Uncached: schedtest.Ref(scheduling.UncachedRequestTokens(1600 - 16*(i%100))),
+			Metrics:  &scheduling.EngineMetrics{Known: scheduling.MetricsWaiting | scheduling.MetricsKVUsage, Waiting: float64(i)},
+		}
+	}
+	return table
+}
+
 // TestScoresAllocateNothing holds for every scorer: they run inside the critical section.
 func TestScoresAllocateNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	table := schedtest.Table{Endpoints: make([]schedtest.Endpoint, 100)}
-	for i := range table.Endpoints {
-		if i%7 == 0 {
-			continue // unknown
-		}
-		table.Endpoints[i] = schedtest.Endpoint{
-			Match:    schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(i, 100, 16)),
-			Load:     &scheduling.InFlightLoad{Requests: int64(i), Tokens: int64(i * 100), Decoding: int64(i % 3)},
-			Uncached: schedtest.Ref(scheduling.UncachedRequestTokens(1600 - 16*i)),
-			Metrics:  &scheduling.EngineMetrics{Known: scheduling.MetricsWaiting | scheduling.MetricsKVUsage, Waiting: float64(i)},
-		}
-	}
+	table := manyEndpoints(100)
 	profile := []string{}
 	for _, typ := range scorer.Types() {
 		profile = append(profile, typ.Type)

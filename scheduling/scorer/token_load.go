@@ -51,13 +51,15 @@ type TokenLoad struct {
 
 // Score implements scheduling.Scorer.
 func (s *TokenLoad) Score(c *scheduling.Cycle, candidates scheduling.Set, scores []float64) {
-	loads := s.load.In(c)
-	for e := candidates.Next(0); e >= 0; e = candidates.Next(e + 1) {
-		if load, ok := loads.Get(e); ok {
+	loads, unknown := s.load.In(c), false
+	for e := range candidates.All() {
+		if load := loads.At(e); load != nil {
 			scores[e] = 1 - min(1, float64(max(0, load.Tokens))/s.threshold)
 		} else {
-			scores[e] = math.NaN()
+			scores[e], unknown = math.NaN(), true
 		}
 	}
-	scheduling.NeutralScore(candidates, scores)
+	if unknown {
+		scheduling.NeutralScore(candidates, scores)
+	}
 }

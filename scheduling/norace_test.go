@@ -1,0 +1,5 @@
+//go:build !race
+
+package scheduling_test
+
+const raceEnabled = false
