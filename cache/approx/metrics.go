@@ -14,6 +14,11 @@ const (
 	wordBytes  = 8
 )
 
+// memory is what an index takes, in bytes.
+func memory(entries, hashes, words int) int {
+	return entries*entryBytes + hashes*hashBytes + words*wordBytes
+}
+
 var (
 	label       = []string{"producer"}
 	descEntries = prometheus.NewDesc("sluice_prefix_index_entries",
@@ -78,13 +83,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range c.current() {
 		x := p.index.Load()
 		entries, hashes, words, instances := x.size()
-		bytes := entries*entryBytes + hashes*hashBytes + words*wordBytes
 		gauge := func(d *prometheus.Desc, v int) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), p.name)
 		}
 		gauge(descEntries, entries)
 		gauge(descHashes, hashes)
-		gauge(descBytes, bytes)
+		gauge(descBytes, memory(entries, hashes, words))
 		gauge(descEndpoints, instances)
 		gauge(descBlock, x.layout.BlockTokens())
 		counter := func(d *prometheus.Desc, v int64) {

@@ -26,7 +26,7 @@ type shard struct {
 const manyBit = 1 << 31
 
 // shrinkFloor is the number of hashes below which a shard is not worth remaking.
-const shrinkFloor = 512
+const shrinkFloor = 64
 
 func (s *shard) set(i uint32) []uint64 {
 	at := int(i) * s.stride
