@@ -2,6 +2,7 @@ package config
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-epp/sluice/scheduling"
@@ -16,8 +17,7 @@ type TierWeigher interface {
 const (
 	affinityType    = "prefix-cache-affinity-filter"
 	prefixScoreType = "prefix-cache-scorer"
-	// defaultAffinityThreshold is the filter's, for a file that leaves it out.
-	thresholdKey = "affinityThreshold"
+	thresholdKey    = "affinityThreshold"
 )
 
 // warnAcross warns of what no plugin can see by itself.
@@ -69,7 +69,7 @@ func (f *File) warnTiers(types []scheduling.PluginType, s *scheduling.Scheduler)
 		weights, configured := tiers.TierWeights()
 		for _, gate := range f.allPlugins() {
 			threshold, ok := f.number(types, gate, thresholdKey)
-			if gate.kind != affinityType || !ok || !configured && gate.parameter(thresholdKey) == nil {
+			if gate.kind != affinityType || !ok || !configured && !gate.sets(thresholdKey) {
 				continue
 			}
 			for _, tier := range sortedKeys(weights) {
@@ -82,11 +82,13 @@ func (f *File) warnTiers(types []scheduling.PluginType, s *scheduling.Scheduler)
 	}
 }
 
+// sets reports whether the file sets a parameter, under either of its spellings.
+func (pl plugin) sets(key string) bool {
+	return !pl.builtIn && (pl.parameter(key) != nil || pl.parameter(otherSpellings[key]) != nil)
+}
+
 // atOr is where a plugin is declared, or else another is.
 func (pl plugin) atOr(other plugin) origin {
-	if node := pl.parameter(thresholdKey); node != nil && !pl.builtIn {
-		return pl.document.at(node, pl.at.path+".parameters."+thresholdKey)
-	}
 	if pl.builtIn {
 		return other.at
 	}
@@ -95,13 +97,10 @@ func (pl plugin) atOr(other plugin) origin {
 
 // number is a plugin's effective numeric parameter.
 func (f *File) number(types []scheduling.PluginType, pl plugin, key string) (float64, bool) {
-	params := f.effectiveParameters(types, pl)
-	if !params.IsValid() {
-		return 0, false
-	}
-	for _, field := range fieldsOf(params) {
-		if v := indirect(field.value); field.name == key && v.CanFloat() {
-			return v.Float(), true
+	for _, p := range f.parameterValues(types, pl) {
+		if p.name == key {
+			n, err := strconv.ParseFloat(p.value, 64)
+			return n, err == nil
 		}
 	}
 	return 0, false

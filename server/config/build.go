@@ -28,9 +28,10 @@ func (f *File) Build(types []scheduling.PluginType, previous *scheduling.Schedul
 				b.faults = append(b.faults, Fault{File: f.Name, Message: fmt.Sprintf("closing what was built: %v", err)})
 			}
 		}
-		return nil, b.faults.err()
+		return nil, f.withoutEchoes(b.faults).err()
 	}
 	f.warnAcross(types, scheduler)
+	Faults(f.Warnings[f.parseWarnings:]).sorted()
 	return scheduler, nil
 }
 
@@ -67,7 +68,7 @@ func open(name string, data []byte, lookup func(string) (string, bool), types []
 			faults = append(faults, Fault{File: name, Message: fmt.Sprintf("closing what was built: %v", err)})
 		}
 	}
-	return nil, nil, faults.err()
+	return nil, nil, f.withoutEchoes(faults).err()
 }
 
 type building struct {
@@ -82,7 +83,7 @@ func (b *building) made(name, kind string) {
 	if v, ok := b.decoded[name]; ok && v.Kind() == reflect.Struct {
 		e := &emitter{}
 		e.mapping(parameterIndent, v)
-		in.parameters, in.shown = e.b.String(), true
+		in.parameters, in.values = e.b.String(), append([]parameterValue{}, scalarsOf(v)...)
 	}
 	b.created = append(b.created, in)
 }
@@ -112,7 +113,9 @@ func (b *building) config() scheduling.Config {
 		spec := scheduling.Spec{Name: pl.name, Type: pl.kind, Decode: func(into any) error {
 			v := reflect.ValueOf(into).Elem()
 			b.decoded[pl.name] = v
-			return b.decodeParameters(pl, v).err()
+			// What is wrong is gathered here, so that the plugin goes on to judge the rest.
+			b.faults = append(b.faults, b.decodeParameters(pl, v)...)
+			return nil
 		}}
 		if !pl.builtIn {
 			spec.Path = pl.at.String()
@@ -143,11 +146,6 @@ func (b *building) undecoded() {
 
 // collect splits an error of scheduling.Build into faults. prefix is the text that the errors around it put before it.
 func (b *building) collect(prefix string, err error) {
-	var faults Faults
-	if errors.As(err, &faults) && faults.Error() == err.Error() {
-		b.faults = append(b.faults, faults...)
-		return
-	}
 	switch wrapped := err.(type) { //nolint:errorlint // the tree itself is walked
 	case interface{ Unwrap() []error }:
 		for _, e := range wrapped.Unwrap() {
@@ -165,6 +163,31 @@ func (b *building) collect(prefix string, err error) {
 		b.faults = append(b.faults, b.locate(prefix+line))
 	}
 }
+
+// withoutEchoes drops faults that only follow from others: a profile whose picker is at fault has none, and a plugin
+// may be used in a profile that does not run.
+func (f *File) withoutEchoes(faults Faults) Faults {
+	inProfile := func(other Fault) bool {
+		return strings.HasPrefix(other.Path, f.profileAt.path) && !strings.HasPrefix(other.Message, noPicker)
+	}
+	return slices.DeleteFunc(faults, func(fault Fault) bool {
+		switch {
+		case strings.HasPrefix(fault.Message, noPicker):
+			return f.profileAt.path != "" && slices.ContainsFunc(faults, inProfile)
+		case strings.HasPrefix(fault.Message, unused):
+			return slices.ContainsFunc(f.plugins, func(pl plugin) bool {
+				return pl.at.path == fault.Path && slices.Contains(f.elsewhere, pl.name)
+			})
+		}
+		return false
+	})
+}
+
+// How messages of package scheduling begin.
+const (
+	noPicker = "the profile has no picker"
+	unused   = "is in no scheduling profile"
+)
 
 // leadingKey matches the key that an error of a plugin begins with.
 var leadingKey = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9]+|\[\d+\])*): `)
@@ -184,11 +207,10 @@ func (b *building) locate(text string) Fault {
 		return b.inParameters(pl, strings.TrimPrefix(rest, ": "))
 	}
 	for _, ref := range b.refs {
-		if rest, ok := strings.CutPrefix(text, ref.Path+": "); ok {
-			if i := strings.Index(ref.Path, ": "); i >= 0 {
-				path := ref.Path[i+2:]
-				at := b.place(path)
-				return at.fault("%s", rest)
+		_, path, written := strings.Cut(ref.Path, ": ")
+		for _, prefix := range []string{ref.Path + ": ", ref.Name + ": "} { // the latter: made for the reference
+			if rest, ok := strings.CutPrefix(text, prefix); ok && written {
+				return b.place(path).fault("%s", rest)
 			}
 		}
 	}

@@ -102,16 +102,16 @@ func (d *decoder) pointer(path string, node ast.Node, v reflect.Value) {
 }
 
 func (d *decoder) structure(at origin, n ast.Node, v reflect.Value) {
-	entries, ok := d.document.entries(n)
-	if !ok {
-		d.addf(at, "must be a mapping of keys to values, got %s", kindOf(n))
-		return
-	}
 	fields := fieldsOf(v)
 	for _, f := range fields {
 		if f.value.Type() == originType {
 			f.value.Set(reflect.ValueOf(at))
 		}
+	}
+	entries, ok := d.document.entries(n)
+	if !ok {
+		d.addf(at, "must be a mapping of keys to values, got %s", kindOf(n))
+		return
 	}
 	seen := map[string]bool{}
 	for _, e := range entries {

@@ -61,7 +61,7 @@ const parameterIndent = 3
 // parameterText is a plugin's effective parameters: as the build left them, or else the file's over the defaults.
 func (f *File) parameterText(types []scheduling.PluginType, pl plugin) string {
 	for _, in := range f.created {
-		if in.name == pl.name && in.shown {
+		if in.name == pl.name && in.values != nil {
 			return in.parameters
 		}
 	}

@@ -22,14 +22,15 @@ func (e *emitter) line(indent int, format string, args ...any) {
 	fmt.Fprintf(&e.b, "%s%s\n", strings.Repeat("  ", indent), fmt.Sprintf(format, args...))
 }
 
-// mapping writes a struct's fields. Fields tagged secret:"true", where set, are redacted; nil pointers are left out.
+// mapping writes a struct's fields. Of fields tagged secret:"true" only whether they are set is said; nil pointers are
+// left out.
 func (e *emitter) mapping(indent int, v reflect.Value) {
 	for _, f := range fieldsOf(v) {
 		if f.name == "-" || f.value.Type() == rawType || isNil(f.value) {
 			continue
 		}
-		if isSecret(f) && !f.value.IsZero() {
-			e.line(indent, "%s: %s", f.name, Redacted)
+		if isSecret(f) { // as a comment: read back, it must not become a seed that everybody knows
+			e.line(indent, "# %s: %s", f.name, secretState(f.value))
 			continue
 		}
 		e.entry(indent, f.name, f.value)
@@ -38,6 +39,13 @@ func (e *emitter) mapping(indent int, v reflect.Value) {
 
 func isNil(v reflect.Value) bool {
 	return (v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface || v.Kind() == reflect.Map) && v.IsNil()
+}
+
+func secretState(v reflect.Value) string {
+	if v.IsZero() {
+		return "(not set)"
+	}
+	return Redacted
 }
 
 // isSecret also knows the name that the hash seed goes by, whoever declares it.

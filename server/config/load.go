@@ -44,6 +44,7 @@ type File struct {
 
 	parseWarnings int // how many of the warnings are Parse's
 	created       []instance
+	elsewhere     []string // plugins that only a profile that does not run refers to
 	places        map[string]origin
 }
 
@@ -59,10 +60,11 @@ type plugin struct {
 	document   *document // that the parameters are part of
 }
 
-// instance is a plugin that a build made. parameters, where shown is set, are its effective parameters as YAML.
+// instance is a plugin that a build made. Where it read its parameters, they are here as it left them: as YAML, and the
+// scalars among them (then not nil) one by one.
 type instance struct {
 	name, kind, parameters string
-	shown                  bool
+	values                 []parameterValue
 }
 
 // root is the shape of the whole file.
@@ -151,6 +153,7 @@ func parse(name string, data []byte, lookup func(string) (string, bool)) (*File,
 	p.declared()
 	p.profile()
 	f.Config = p.root.Config
+	f.Warnings = Faults(f.Warnings).sorted()
 	f.parseWarnings = len(f.Warnings)
 	return f, p.faults
 }
@@ -222,6 +225,7 @@ func (p *parsing) distinct(key string, list []string) {
 	for i, item := range list {
 		at := p.place(fmt.Sprintf("%s[%d]", key, i))
 		switch {
+		case p.faulted(at.path):
 		case strings.TrimSpace(item) == "":
 			p.addf(at, "is empty")
 		case slices.Contains(list[:i], item):

@@ -16,12 +16,18 @@ import (
 func (p *parsing) declared() {
 	declaredAt := map[string]origin{}
 	for i, e := range p.root.Plugins {
+		if e.At.file == "" {
+			continue // an empty item, which has been reported
+		}
 		name := e.Name
 		if name == "" {
 			name = e.Type
 		}
 		at := func(key string) origin { return p.place(e.At.path + "." + key) }
 		switch problem := nameProblem(name); {
+		case p.faulted(e.At.path): // what is missing has been said
+			p.broken = append(p.broken, name)
+			continue
 		case e.Type == "":
 			p.addf(e.At, "has no type")
 			p.broken = append(p.broken, name)
@@ -95,7 +101,7 @@ const pickerLengthKey = "maxNumOfEndpoints"
 func (p *parsing) profile() {
 	profiles := p.root.SchedulingProfiles
 	if len(profiles) == 0 {
-		p.builtInProfile()
+		p.takeBuiltInProfile()
 		return
 	}
 	first := profiles[0]
@@ -107,15 +113,16 @@ func (p *parsing) profile() {
 		p.addf(p.place(first.At.path+".name"), "%s", problem)
 	}
 	for _, extra := range profiles[1:] {
+		if extra.At.file == "" {
+			continue
+		}
 		p.addf(extra.At, "a second profile is not in this version; only the first, %q, would run", clip(p.profileName))
+		for _, e := range extra.Plugins {
+			p.elsewhere = append(p.elsewhere, e.PluginRef)
+		}
 	}
 	for _, e := range first.Plugins {
 		p.reference(e)
-	}
-	for _, extra := range profiles[1:] { // what only they use is not unused
-		for _, e := range extra.Plugins {
-			p.broken = append(p.broken, e.PluginRef)
-		}
 	}
 }
 
@@ -130,7 +137,7 @@ func (p *parsing) reference(e refEntry) {
 	at := p.place(e.At.path + ".pluginRef")
 	switch {
 	case e.PluginRef == "":
-		if !p.faulted(e.At.path) {
+		if e.At.file != "" && !p.faulted(e.At.path) {
 			p.addf(e.At, "has no pluginRef")
 		}
 	case slices.Contains(p.ignored, e.PluginRef):
@@ -151,9 +158,12 @@ func (p *parsing) isDeclared(name string) bool {
 	return slices.ContainsFunc(p.plugins, func(pl plugin) bool { return pl.name == name })
 }
 
-// builtInProfile is that of the default configuration over the plugins declared here: a declared plugin of one of its
+// builtInPath is where the references of the built-in profile stand.
+const builtInPath = "built-in profile"
+
+// takeBuiltInProfile takes that of the default configuration over the plugins declared here: a declared plugin of one of its
 // types takes that place.
-func (p *parsing) builtInProfile() {
+func (p *parsing) takeBuiltInProfile() {
 	doc, entries := defaultPlugins()
 	p.profileName = "default"
 	p.profileAt = origin{file: p.Name, line: 1, column: 1}
@@ -164,7 +174,7 @@ func (p *parsing) builtInProfile() {
 		} else {
 			p.plugins = append(p.plugins, plugin{name: name, kind: e.Type, builtIn: true, parameters: e.Parameters, document: doc})
 		}
-		p.refs = append(p.refs, scheduling.Ref{Name: name, Weight: 1, Path: "built-in profile"})
+		p.refs = append(p.refs, scheduling.Ref{Name: name, Weight: 1, Path: builtInPath})
 	}
 }
 

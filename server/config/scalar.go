@@ -88,8 +88,11 @@ func (d *decoder) scalar(at origin, n ast.Node, v reflect.Value) {
 }
 
 func setBool(s scalarText, v reflect.Value) string {
-	if s.quoted || s.text != "true" && s.text != "false" {
+	switch {
+	case s.text != "true" && s.text != "false":
 		return "must be true or false"
+	case s.quoted:
+		return "must be true or false without quotes"
 	}
 	v.SetBool(s.text == "true")
 	return ""
@@ -106,11 +109,14 @@ func (s scalarText) number(noun string) (float64, string) {
 	if math.IsInf(f, 0) || err == nil && math.Abs(f) > maxNumber {
 		return 0, fmt.Sprintf("is out of range: the largest number is %g", maxNumber)
 	}
-	if err != nil || s.quoted || strings.ContainsAny(s.text, "xX_pP") {
+	if err != nil || strings.ContainsAny(s.text, "xX_pP") {
 		if _, err := time.ParseDuration(s.text); err == nil {
 			return 0, noun + " without a unit"
 		}
 		return 0, noun
+	}
+	if s.quoted {
+		return 0, noun + " without quotes"
 	}
 	return f, ""
 }

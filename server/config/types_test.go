@@ -37,6 +37,10 @@ func (t tieredCache) TierWeights() (map[string]float64, bool) {
 	return t.params.Tiers, len(t.params.Tiers) > 1
 }
 
+type tokenParams struct {
+	ModelName string `yaml:"modelName"`
+}
+
 type approxParams struct {
 	AutoTune             bool   `yaml:"autoTune"`
 	BlockSizeTokens      int    `yaml:"blockSizeTokens"`
@@ -68,6 +72,10 @@ func (p gateParams) check() error {
 	return errors.Join(errs...)
 }
 
+type pickerParams struct {
+	MaxNumOfEndpoints int `yaml:"maxNumOfEndpoints"`
+}
+
 type tierParams struct {
 	Tiers map[string]float64 `yaml:"tiers"`
 }
@@ -76,77 +84,58 @@ type labelParams struct {
 	MatchLabels map[string]string `yaml:"matchLabels"`
 }
 
+// testType is a plugin type whose parameters have defaults; build gets them with what the file sets.
+func testType[P any](name string, defaults P, build func(*scheduling.Builder, P) (any, error)) scheduling.PluginType {
+	shown := defaults
+	return scheduling.PluginType{Type: name, Parameters: &shown, New: func(b *scheduling.Builder) (any, error) {
+		p := defaults
+		if err := b.Parameters(&p); err != nil {
+			return nil, err
+		}
+		return build(b, p)
+	}}
+}
+
+func defaultFor[T any](t scheduling.PluginType) scheduling.PluginType {
+	t.DefaultFor = []string{scheduling.DataTypeOf[T]()}
+	return t
+}
+
 func testTypes() []scheduling.PluginType {
 	types := []scheduling.PluginType{
-		{
-			Type: "token-producer", DefaultFor: []string{scheduling.DataTypeOf[scheduling.TokenizedPrompt]()},
-			Parameters: &struct {
-				ModelName string `yaml:"modelName"`
-			}{},
-			New: func(b *scheduling.Builder) (any, error) {
-				var p struct {
-					ModelName string `yaml:"modelName"`
-				}
-				scheduling.ProduceValue[scheduling.TokenizedPrompt](b)
-				return testProducer{}, b.Parameters(&p)
-			},
-		},
-		{
-			Type: "approx-prefix-cache-producer", DefaultFor: []string{scheduling.DataTypeOf[scheduling.PrefixCacheMatchInfo]()},
-			Parameters: &approxParams{AutoTune: true, BlockSizeTokens: 16, LRUCapacityPerServer: 31250},
-			New: func(b *scheduling.Builder) (any, error) {
-				var p approxParams
+		defaultFor[scheduling.TokenizedPrompt](testType("token-producer", tokenParams{}, func(b *scheduling.Builder, _ tokenParams) (any, error) {
+			scheduling.ProduceValue[scheduling.TokenizedPrompt](b)
+			return testProducer{}, nil
+		})),
+		defaultFor[scheduling.PrefixCacheMatchInfo](testType("approx-prefix-cache-producer",
+			approxParams{AutoTune: true, BlockSizeTokens: 16, LRUCapacityPerServer: 31250},
+			func(b *scheduling.Builder, _ approxParams) (any, error) {
 				scheduling.ProduceColumn[scheduling.PrefixCacheMatchInfo](b)
 				scheduling.ConsumeValue[scheduling.TokenizedPrompt](b, "tokenProducerName", "")
-				return testProducer{}, b.Parameters(&p)
-			},
-		},
-		{
-			Type: "tiered-cache", Parameters: &tierParams{},
-			New: func(b *scheduling.Builder) (any, error) {
-				var p tierParams
-				scheduling.ProduceColumn[scheduling.PrefixCacheMatchInfo](b)
-				err := b.Parameters(&p)
-				return tieredCache{params: p}, err
-			},
-		},
-		{
-			Type: "inflight-load-producer", DefaultFor: []string{scheduling.DataTypeOf[scheduling.InFlightLoad]()},
-			Parameters: &ledgerParams{OutputRatio: 1.5},
-			New: func(b *scheduling.Builder) (any, error) {
-				p := ledgerParams{}
-				if err := b.Parameters(&p); err != nil {
-					return nil, err
-				}
+				return testProducer{}, nil
+			})),
+		testType("tiered-cache", tierParams{}, func(b *scheduling.Builder, p tierParams) (any, error) {
+			scheduling.ProduceColumn[scheduling.PrefixCacheMatchInfo](b)
+			return tieredCache{params: p}, nil
+		}),
+		defaultFor[scheduling.InFlightLoad](testType("inflight-load-producer", ledgerParams{OutputRatio: 1.5},
+			func(b *scheduling.Builder, p ledgerParams) (any, error) {
 				scheduling.ProduceColumn[scheduling.InFlightLoad](b)
 				scheduling.ConsumeColumn[scheduling.PrefixCacheMatchInfo](b, "prefixMatchInfoProducerName", p.PrefixMatchInfoProducerName)
 				return testProducer{}, nil
-			},
-		},
-		{
-			Type: "prefix-cache-affinity-filter", Parameters: &gateParams{AffinityThreshold: 0.8, ExplorationProbability: 0.01, PenaltyMode: "static"},
-			New: func(b *scheduling.Builder) (any, error) {
-				p := gateParams{AffinityThreshold: 0.8}
-				if err := b.Parameters(&p); err != nil {
-					return nil, err
-				}
+			})),
+		testType("prefix-cache-affinity-filter",
+			gateParams{AffinityThreshold: 0.8, ExplorationProbability: 0.01, PenaltyMode: "static"},
+			func(b *scheduling.Builder, p gateParams) (any, error) {
 				scheduling.ConsumeColumn[scheduling.InFlightLoad](b, "inFlightLoadProducerName", "")
 				return testFilter{}, p.check()
-			},
-		},
-		{
-			Type: "label-selector-filter", Parameters: &labelParams{},
-			New: func(b *scheduling.Builder) (any, error) {
-				var p labelParams
-				return testFilter{}, b.Parameters(&p)
-			},
-		},
+			}),
+		testType("label-selector-filter", labelParams{}, func(*scheduling.Builder, labelParams) (any, error) { return testFilter{}, nil }),
+		testType("max-score-picker", pickerParams{}, func(*scheduling.Builder, pickerParams) (any, error) { return testPicker{}, nil }),
+		testType("random-picker", pickerParams{}, func(*scheduling.Builder, pickerParams) (any, error) { return testPicker{}, nil }),
 	}
 	for _, name := range []string{"prefill-cost-scorer", "prefix-cache-scorer", "queue-scorer", "token-load-scorer", "active-request-scorer"} {
 		types = append(types, scheduling.PluginType{Type: name, New: func(*scheduling.Builder) (any, error) { return testScorer{}, nil }})
-	}
-	for _, name := range []string{"max-score-picker", "random-picker"} {
-		types = append(types, scheduling.PluginType{Type: name, New: func(*scheduling.Builder) (any, error) { return testPicker{}, nil }})
 	}
 	return append(types, Later()...)
 }
