@@ -23,6 +23,7 @@ type CLI struct {
 	Attach  AttachCommand  `cmd:"" help:"Print what attaches Sluice to a proxy."`
 	Config  ConfigCommand  `cmd:"" help:"Check, show or explain configuration."`
 	Engine  EngineCommand  `cmd:"" help:"Run a simulated vLLM, for trying things out."`
+	Demo    DemoCommand    `cmd:"" help:"Run the whole path on this machine: engines, Sluice, a real Envoy, a chat workload."`
 	Version VersionCommand `cmd:"" help:"Print the version."`
 }
 

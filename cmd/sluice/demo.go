@@ -1,0 +1,40 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"github.com/sluice-epp/sluice/cmd/sluice/demo"
+)
+
+// DemoCommand runs the whole path on this machine.
+type DemoCommand struct {
+	Envoy   string  `help:"Path of an Envoy, 1.38 or newer (default: the one on PATH; 'make demo' gets one)." type:"path" placeholder:"FILE"`
+	Engines int     `help:"Number of simulated engines." default:"3"`
+	Speed   float64 `help:"How many times faster than modelled the engines run." default:"1"`
+	Keep    bool    `help:"Leave everything running afterwards, until Ctrl-C, and print lines to try."`
+}
+
+// Run runs the demo.
+func (d *DemoCommand) Run(i *interrupts) error {
+	if d.Engines < 1 || d.Engines > 16 {
+		return fmt.Errorf("--engines: must be from 1 to 16, got %d", d.Engines)
+	}
+	if d.Speed <= 0 {
+		return fmt.Errorf("--speed: must be > 0, got %g", d.Speed)
+	}
+	if d.Envoy == "" {
+		found, err := exec.LookPath("envoy")
+		if err != nil {
+			return errors.New("no envoy on PATH: name one with --envoy, or run 'make demo', which gets one")
+		}
+		d.Envoy = found
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return demo.Run(i, demo.Options{Sluice: self, Envoy: d.Envoy, Engines: d.Engines, Speed: d.Speed, Keep: d.Keep, Out: os.Stdout})
+}

@@ -1,0 +1,249 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sluice-epp/sluice/deploy/envoy"
+)
+
+// modelName is the model that the simulated engines serve.
+const modelName = "demo"
+
+// bypassPrefix is the route that leaves the choice to Envoy's round robin.
+const bypassPrefix = "/round-robin/"
+
+// Options are what the demo runs with.
+type Options struct {
+	// Sluice is the path of the sluice binary, Envoy that of the Envoy binary.
+	Sluice, Envoy string
+	// Engines is the number of simulated engines, Speed how many times faster than modelled they run.
+	Engines int
+	Speed   float64
+	// Keep leaves everything running after the summary, until ctx is over.
+	Keep bool
+	// Out gets the table and the summary.
+	Out io.Writer
+}
+
+// demo is what runs.
+type demo struct {
+	o       Options
+	dir     string
+	client  *http.Client
+	engines []*process
+	sluice  *process
+	envoy   *process
+
+	enginePorts                                        []int
+	sluicePort, sluiceAdmin, envoyPort, envoyAdminPort int
+}
+
+// Run runs the demo. Everything that it started has ended when it returns.
+func Run(ctx context.Context, o Options) (err error) {
+	d := &demo{o: o, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: concurrency}}}
+	defer d.client.CloseIdleConnections()
+	defer d.stop()
+	if d.dir, err = os.MkdirTemp("", "sluice-demo-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
+	if err := d.choosePorts(); err != nil {
+		return err
+	}
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	return d.compare(ctx)
+}
+
+// choosePorts finds ports that are free now.
+func (d *demo) choosePorts() error {
+	for range d.o.Engines {
+		d.enginePorts = append(d.enginePorts, 0)
+	}
+	ports := []*int{&d.sluicePort, &d.sluiceAdmin, &d.envoyPort, &d.envoyAdminPort}
+	for i := range d.enginePorts {
+		ports = append(ports, &d.enginePorts[i])
+	}
+	for _, p := range ports { // all held until the last is found, so that no two are the same
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return fmt.Errorf("looking for a free port: %w", err)
+		}
+		defer func() { _ = l.Close() }()
+		a, ok := l.Addr().(*net.TCPAddr)
+		if !ok {
+			return fmt.Errorf("listening on %v, which is not TCP", l.Addr())
+		}
+		*p = a.Port
+	}
+	return nil
+}
+
+func local(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+
+func (d *demo) say(format string, args ...any) { _, _ = fmt.Fprintf(d.o.Out, format+"\n", args...) }
+
+func (d *demo) start(ctx context.Context) error {
+	d.say("starting %d simulated engines (%gx as fast as modelled on two H100), sluice serve, and Envoy, all on loopback", d.o.Engines, d.o.Speed)
+	if err := d.startEngines(ctx); err != nil {
+		return err
+	}
+	args := []string{"serve", "--listen", local(d.sluicePort), "--admin", local(d.sluiceAdmin), "--decision-header", "--log-level", "warn"}
+	for _, p := range d.enginePorts {
+		args = append(args, "--endpoint", local(p))
+	}
+	var err error
+	if d.sluice, err = start("sluice serve", d.o.Sluice, args...); err != nil {
+		return err
+	}
+	if err := d.sluice.await(ctx, d.answers(local(d.sluiceAdmin), "/readyz")); err != nil {
+		return err
+	}
+	return d.startEnvoy(ctx)
+}
+
+func (d *demo) startEngines(ctx context.Context) error {
+	for i, port := range d.enginePorts {
+		p, err := start(fmt.Sprintf("engine %d", i), d.o.Sluice, "engine", "--listen", local(port),
+			"--name", fmt.Sprintf("engine-%d", i), "--model", modelName, "--speed", fmt.Sprint(d.o.Speed), "--blocks", fmt.Sprint(kvBlocks), "--max-model-len", fmt.Sprint(kvBlocks*8))
+		if err != nil {
+			return err
+		}
+		d.engines = append(d.engines, p)
+	}
+	for i, p := range d.engines {
+		if err := p.await(ctx, d.answers(local(d.enginePorts[i]), "/health")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restartEngines starts the engines again, with nothing in their caches.
+func (d *demo) restartEngines(ctx context.Context) error {
+	d.stopEngines()
+	return d.startEngines(ctx)
+}
+
+func (d *demo) stopEngines() {
+	for _, p := range d.engines {
+		p.stop()
+	}
+	d.engines = nil
+}
+
+func (d *demo) startEnvoy(ctx context.Context) error {
+	p := envoy.Params{
+		Listen: local(d.envoyPort), Admin: local(d.envoyAdminPort),
+		Picker: envoy.Picker{Address: local(d.sluicePort)},
+		Bypass: &envoy.Bypass{Prefix: bypassPrefix},
+	}
+	for _, port := range d.enginePorts {
+		p.Endpoints = append(p.Endpoints, local(port))
+	}
+	bootstrap, err := envoy.Render(p)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(d.dir, "envoy.yaml")
+	if err := os.WriteFile(path, bootstrap, 0o600); err != nil {
+		return err
+	}
+	if d.envoy, err = start("envoy", d.o.Envoy, "-c", path, "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"); err != nil {
+		return err
+	}
+	if err := d.envoy.await(ctx, d.answers(local(d.envoyAdminPort), "/ready")); err != nil {
+		return err
+	}
+	// Ready is Envoy itself; the picker's health check follows within a second.
+	return d.envoy.await(ctx, d.answers(local(d.envoyPort), "/v1/models"))
+}
+
+// answers returns a check that a URL answers with 200.
+func (d *demo) answers(address, path string) func(context.Context) bool {
+	return func(ctx context.Context) bool {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+		if err != nil {
+			return false
+		}
+		res, err := d.client.Do(req)
+		if err != nil {
+			return false
+		}
+		_ = res.Body.Close()
+		return res.StatusCode == http.StatusOK
+	}
+}
+
+// compare plays the workload through Sluice and then, on cold engines, round robin, and says what came of it.
+func (d *demo) compare(ctx context.Context) error {
+	d.say("\n%d conversations of %d turns, %d at a time; %d tenants share their system prompts; KV cache of %d tokens per engine\n",
+		conversations, turns, concurrency, tenants, kvBlocks*16)
+	sluice, err := d.half(ctx, "through Sluice", "")
+	if err != nil {
+		return err
+	}
+	if err := d.restartEngines(ctx); err != nil {
+		return err
+	}
+	roundRobin, err := d.half(ctx, "round robin (same Envoy, ext_proc off, engines restarted cold)", bypassPrefix[:len(bypassPrefix)-1])
+	if err != nil {
+		return err
+	}
+	printSummary(d.o.Out, sluice, roundRobin)
+	last := fmt.Sprintf("demo: requests=%d hit_rate=%.2f hit_rate_round_robin=%.2f ttft_ms=%d ttft_ms_round_robin=%d",
+		sluice.requests, sluice.hitRate, roundRobin.hitRate, ms(sluice.mean), ms(roundRobin.mean))
+	if d.o.Keep {
+		d.printLines()
+	}
+	d.say("%s", last)
+	if d.o.Keep {
+		<-ctx.Done()
+	}
+	return nil
+}
+
+func (d *demo) half(ctx context.Context, title, prefix string) (summary, error) {
+	d.say("── %s", title)
+	t := &table{w: d.o.Out, started: time.Now()}
+	t.head()
+	h := &half{client: d.client, url: "http://" + local(d.envoyPort) + prefix, show: t.row}
+	results, err := h.run(ctx)
+	if err != nil {
+		return summary{}, err
+	}
+	return summarise(results), nil
+}
+
+// printLines says what to try while everything keeps running.
+func (d *demo) printLines() {
+	d.say("everything keeps running until Ctrl-C. Try:\n")
+	d.say(`curl -i http://%s/v1/chat/completions -H 'content-type: application/json' -d '{"model":"%s","max_tokens":8,"messages":[{"role":"user","content":"Where does the river go?"}]}'`, local(d.envoyPort), modelName)
+	d.say("curl http://%s/endpoints", local(d.sluiceAdmin))
+	d.say("curl -s http://%s/metrics | grep ^sluice_", local(d.sluiceAdmin))
+	d.say("curl 'http://%s/stats?filter=ext_proc'", local(d.envoyAdminPort))
+	grpcurl := "grpcurl -plaintext"
+	d.say("%s %s list", grpcurl, local(d.sluicePort))
+	d.say("%s %s grpc.health.v1.Health/Check", grpcurl, local(d.sluicePort))
+	d.say("%s -d '{\"requestHeaders\":{\"endOfStream\":true}}' %s envoy.service.ext_proc.v3.ExternalProcessor/Process", grpcurl, local(d.sluicePort))
+	d.say("")
+}
+
+// stop ends everything, Envoy first: nothing must run into what is gone.
+func (d *demo) stop() {
+	for _, p := range []*process{d.envoy, d.sluice} {
+		if p != nil {
+			p.stop()
+		}
+	}
+	d.stopEngines()
+}

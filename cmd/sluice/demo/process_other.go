@@ -1,0 +1,8 @@
+//go:build !linux
+
+package demo
+
+import "syscall"
+
+// tied puts the child in a process group of its own, so that a Ctrl-C reaches the demo alone.
+func tied() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
