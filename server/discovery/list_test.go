@@ -191,6 +191,32 @@ func TestListLogsFailuresRarely(t *testing.T) {
 	})
 }
 
+func TestListEndsWithoutFailingNames(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		names := newTable()
+		names.set("vllm", "")
+		stats := new(Stats)
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		l := NewList(mustEntries(t, "vllm:8000"), Options{Resolver: names, Stats: stats})
+		done.Go(func() {
+			if err := l.Run(ctx, newFeed().publish); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+		synctest.Wait()
+		if n := stats.NamesFailing.Load(); n != 1 {
+			t.Errorf("%d names failing, want 1", n)
+		}
+		cancel()
+		done.Wait()
+		if n := stats.NamesFailing.Load(); n != 0 {
+			t.Errorf("%d names failing after the end, want 0", n)
+		}
+	})
+}
+
 // What a list can be expanded to is bounded, far above what the merged set may hold.
 func TestListExpansionIsBounded(t *testing.T) {
 	t.Parallel()

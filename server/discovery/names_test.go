@@ -295,4 +295,8 @@ func TestDefaultResolver(t *testing.T) {
 	if err != nil || len(got) == 0 || !got[0].addr.IsLoopback() {
 		t.Errorf("localhost is %v, %v", got, err)
 	}
+	// A hosts file that has the name in one family says nothing of the other, and that is no failure.
+	if got, err := a.askHost(t.Context(), "localhost", familyIPv6); err != nil {
+		t.Errorf("localhost is %v, %v", got, err)
+	}
 }
