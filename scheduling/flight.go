@@ -115,9 +115,9 @@ func (f *Flight) Served(e *Endpoint) {
 }
 
 // Done tells the followers how the flight ended, releasing everything that it holds, and gives its memory back: f must
-// not be used afterwards. Of several calls only the first counts.
+// not be used afterwards, by nobody: it may be another request's by then.
 func (f *Flight) Done(outcome Outcome, now time.Duration) {
-	if f.phase == flightDone {
+	if f.phase == flightDone { // not yet another's: what a late caller finds is at least not released twice
 		return
 	}
 	f.phase = flightDone

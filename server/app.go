@@ -3,7 +3,6 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -57,8 +56,8 @@ type App struct {
 	types    []scheduling.PluginType
 	pool     *scheduling.Pool
 	current  atomic.Pointer[running]
-	reloads  reloads
-	reloaded chan struct{} // a configuration was adopted after the first
+	watcher  *config.Watcher // nil without a file
+	reloaded chan struct{}   // a configuration was adopted after the first
 	metrics  *telemetry.Metrics
 	tracing  *telemetry.Tracing
 	stats    *discovery.Stats
@@ -81,7 +80,6 @@ type running struct {
 	scheduler *scheduling.Scheduler
 	effective string
 	hash      string
-	sum       [sha256.Size]byte // of the file's bytes
 	unwatch   func()
 }
 
@@ -97,11 +95,21 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a := &App{options: o, logger: o.Logger, start: time.Now(), pool: scheduling.NewPool(), stats: &discovery.Stats{},
 		reloaded: make(chan struct{}, 1)}
 	a.types = Plugins(Environment{Now: a.now, Logger: o.Logger, Registerer: o.Registry, HashSeed: blockhash.NewSeed()})
-	first, err := a.build(nil)
+	file, err := a.read()
+	if err != nil {
+		return nil, err
+	}
+	first, err := a.build(file, nil)
 	if err != nil {
 		return nil, err
 	}
 	a.adopt(first)
+	for _, w := range file.Warnings {
+		a.logger.Warn("configuration", "warning", w.Error())
+	}
+	if o.ConfigPath != "" {
+		a.watcher = config.NewWatcher(file, o.Environment, a.apply, config.WatchOptions{Logger: o.Logger})
+	}
 	if err := a.assemble(ctx); err != nil {
 		return nil, errors.Join(err, a.closeAll(ctx))
 	}
@@ -128,6 +136,7 @@ func (a *App) assemble(ctx context.Context) (err error) {
 		MaxRequestBodyBytes: int(cfg.Server.MaxRequestBodyBytes),
 		PickTimeout:         cfg.Server.PickTimeout,
 		ProduceTimeout:      cfg.Server.ProduceTimeout,
+		Models:              cfg.Telemetry.ModelLabels,
 		DecisionHeader:      cfg.Server.ReasonHeader,
 		ConformanceHeaders:  a.options.Conformance,
 		Observer:            a.metrics,
@@ -228,7 +237,9 @@ func (a *App) Run(ctx context.Context, force <-chan struct{}) error {
 		g.Go(func() error { return a.keeper.Run(background, recheck) })
 	}
 	g.Go(func() error { return a.discover(background) })
-	g.Go(func() error { return a.watchConfig(background) })
+	if a.watcher != nil {
+		g.Go(func() error { a.watcher.Run(background); return nil })
+	}
 	a.logger.Info("serving", "grpc", a.Addr().String(), "admin", a.AdminAddr().String(), "tls", a.keeper != nil,
 		"config", a.current.Load().file.Name, "config_hash", a.current.Load().hash)
 	select {

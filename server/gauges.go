@@ -37,10 +37,14 @@ func (a *App) registerGauges() {
 		}, func() float64 { return float64(a.endpointsIn(state)) }))
 	}
 
-	gauge("sluice_config_last_reload_successful", "1 when the newest reading of the configuration file was taken over, else 0.",
-		func() float64 { return boolValue(!a.reloads.lastFailed.Load()) })
-	counter("sluice_config_reloads_total", "Configurations taken over after the first.", func() float64 { return float64(a.reloads.succeeded.Load()) })
-	counter("sluice_config_reload_failures_total", "Changed configurations that were refused.", func() float64 { return float64(a.reloads.failed.Load()) })
+	if w := a.watcher; w != nil {
+		gauge("sluice_config_last_reload_successful", "1 when the configuration file as it stands is what runs, else 0.",
+			func() float64 { return boolValue(w.OK()) })
+		gauge("sluice_config_last_reload_success_timestamp_seconds", "When the configuration in force was loaded, in Unix time.",
+			func() float64 { return float64(w.LastSuccess().UnixNano()) / float64(time.Second) })
+		counter("sluice_config_reloads_total", "Configurations taken over after the first.", func() float64 { return float64(w.Reloads.Load()) })
+		counter("sluice_config_reload_failures_total", "Changed configurations that were refused.", func() float64 { return float64(w.Failures.Load()) })
+	}
 
 	gauge("sluice_discovery_duplicates", "Published endpoints left out because an earlier one has their address.", func() float64 { return float64(a.stats.Duplicates.Load()) })
 	gauge("sluice_discovery_refused", "Published endpoints left out because the set is at its limit.", func() float64 { return float64(a.stats.Refused.Load()) })

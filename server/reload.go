@@ -1,31 +1,25 @@
 package server
 
 import (
-	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/certs"
 	"github.com/sluice-epp/sluice/server/config"
-	"github.com/sluice-epp/sluice/server/filewatch"
 )
 
-// reloads counts configuration reloads.
-type reloads struct {
-	succeeded, failed atomic.Int64
-	lastFailed        atomic.Bool
+// read reads the configuration file.
+func (a *App) read() (*config.File, error) {
+	if a.options.ConfigPath == "" {
+		return config.Default()
+	}
+	return config.Load(a.options.ConfigPath, a.options.Environment)
 }
 
-// build reads the configuration file and builds its scheduler; previous is the scheduler in force, or nil.
-func (a *App) build(previous *scheduling.Scheduler) (*running, error) {
-	file, sum, err := a.readConfig()
-	if err != nil {
-		return nil, err
-	}
+// build builds the scheduler of a file; previous is the scheduler in force, or nil.
+func (a *App) build(file *config.File, previous *scheduling.Scheduler) (*running, error) {
 	if a.options.Override != nil {
 		a.options.Override(&file.Config)
 	}
@@ -33,26 +27,7 @@ func (a *App) build(previous *scheduling.Scheduler) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range file.Warnings {
-		a.logger.Warn("configuration", "warning", w.Error())
-	}
-	return &running{file: file, sum: sum, scheduler: scheduler, effective: file.Effective(a.types), hash: file.Hash(a.types)}, nil
-}
-
-// maxConfigBytes bounds a configuration file.
-const maxConfigBytes = 1 << 20
-
-func (a *App) readConfig() (*config.File, [sha256.Size]byte, error) {
-	if a.options.ConfigPath == "" {
-		file, err := config.Default()
-		return file, [sha256.Size]byte{}, err
-	}
-	data, err := filewatch.Read(a.options.ConfigPath, maxConfigBytes)
-	if err != nil {
-		return nil, [sha256.Size]byte{}, err
-	}
-	file, err := config.Parse(a.options.ConfigPath, data, a.options.Environment)
-	return file, sha256.Sum256(data), err
+	return &running{file: file, scheduler: scheduler, effective: file.Effective(a.types), hash: file.Hash(a.types)}, nil
 }
 
 // adopt puts a configuration in force.
@@ -67,24 +42,20 @@ func (a *App) adopt(next *running) {
 	}
 }
 
-// Reload reads the configuration file again, builds it beside the one in force and swaps them. On an error the one in
-// force stays. Requests in flight end under the configuration that picked for them.
-func (a *App) Reload() error {
+// apply builds a changed configuration beside the one in force and swaps them. On an error the one in force stays.
+// Requests in flight end under the configuration that picked for them.
+func (a *App) apply(file *config.File) error {
 	before := a.current.Load()
-	next, err := a.build(before.scheduler)
+	next, err := a.build(file, before.scheduler)
 	if err != nil {
-		a.refuse(err)
 		return err
 	}
 	a.adopt(next)
 	before.unwatch()
-	a.reloads.succeeded.Add(1)
-	a.reloads.lastFailed.Store(false)
 	select {
 	case a.reloaded <- struct{}{}:
 	default: // one signal is pending already
 	}
-	a.logger.Info("configuration reloaded", "config_hash", next.hash, "before", before.hash)
 	a.warnNeedsRestart(&before.file.Config.Server, &next.file.Config.Server)
 	if err := before.scheduler.Close(); err != nil {
 		a.logger.Warn("closing the configuration before", "error", err)
@@ -92,10 +63,11 @@ func (a *App) Reload() error {
 	return nil
 }
 
-func (a *App) refuse(err error) {
-	a.reloads.failed.Add(1)
-	a.reloads.lastFailed.Store(true)
-	a.logger.Error("changed configuration refused: the one before stays in force", "error", err)
+// Reload reads the configuration file again soon, changed or not. Without a file it does nothing.
+func (a *App) Reload() {
+	if a.watcher != nil {
+		a.watcher.Reload()
+	}
 }
 
 // warnNeedsRestart says which change waits for a restart.
@@ -106,25 +78,6 @@ func (a *App) warnNeedsRestart(before, next *config.Server) {
 	if b != n {
 		a.logger.Warn("a change in the server section (listeners, TLS, limits) takes effect at the next start only")
 	}
-}
-
-// watchConfig reloads the configuration file when it changes.
-func (a *App) watchConfig(ctx context.Context) error {
-	if a.options.ConfigPath == "" {
-		return nil
-	}
-	filewatch.New(a.options.ConfigPath, filewatch.Options{Logger: a.logger}).Run(ctx, func(data []byte, err error) {
-		if err != nil {
-			a.refuse(err)
-			return
-		}
-		if sha256.Sum256(data) == a.current.Load().sum {
-			a.reloads.lastFailed.Store(false) // what is in force is what the file says, perhaps again
-			return
-		}
-		_ = a.Reload() // counted and logged there
-	})
-	return nil
 }
 
 // certificates decides how the gRPC listener is secured; nil means plaintext.

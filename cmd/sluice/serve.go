@@ -51,7 +51,7 @@ func (s *ServeCommand) Run(i *interrupts) error {
 	defer signal.Stop(hangups)
 	go func() {
 		for range hangups {
-			_ = app.Reload() // logged and counted there
+			app.Reload()
 		}
 	}()
 	return app.Run(i, i.force)

@@ -60,6 +60,8 @@ type Config struct {
 	IdleTimeout time.Duration
 	// RetryAfter is what a 503 or 429 asks the client to wait. Default 1 s.
 	RetryAfter time.Duration
+	// Models are names that stay known to the body reader whatever clients send.
+	Models []string
 	// DecisionHeader adds DecisionHeader to responses.
 	DecisionHeader bool
 	// ClearRouteCache asks Envoy to choose the route anew after the pick; only for routes that match on the pick.
@@ -101,6 +103,10 @@ const (
 	NoteNoUsage         = "usage_unknown"           // a finished answer without usage
 	NotePartialBody     = "partial_body"            // a body that Envoy cut short
 	NoteBodyTooDeep     = "body_nesting_limit"      // a body nested deeper than is read
+	NoteSpansDropped    = "body_spans_limit"        // a prompt in more pieces than are kept
+	NoteOpaqueBody      = "body_opaque"             // a body in UTF-16 or UTF-32: routed by its length
+	NoteEncodedAnswer   = "answer_encoded"          // an answer whose content encoding hides its usage
+	NoteMalformedAnswer = "answer_malformed"        // an answer that was not JSON where it should be
 )
 
 // ApplyDefaults fills in the limits that are zero.
@@ -149,7 +155,7 @@ type Server struct {
 // New returns a server. cfg.Pool, cfg.Scheduler and cfg.Now must be set.
 func New(cfg Config) *Server {
 	cfg.ApplyDefaults()
-	s := &Server{cfg: cfg, scanner: openai.NewScanner()}
+	s := &Server{cfg: cfg, scanner: openai.NewScanner(cfg.Models...)}
 	s.holds.init()
 	return s
 }

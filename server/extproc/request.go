@@ -250,9 +250,9 @@ func (st *stream) scan() error {
 	}
 	info, err := scan(r.Operation, body, &r.Request)
 	r.info = info
-	if info.TooDeep {
-		st.server.cfg.Observer.Noted(NoteBodyTooDeep)
-	}
+	st.noteIf(info.TooDeep, NoteBodyTooDeep)
+	st.noteIf(info.SpansDropped > 0, NoteSpansDropped)
+	st.noteIf(info.Opaque, NoteOpaqueBody)
 	if errors.Is(err, openai.ErrNotJSON) {
 		return &immediate{status: 400, reason: ReasonNotJSON, message: err.Error()}
 	}
@@ -263,6 +263,12 @@ func (st *stream) scan() error {
 		r.Model = r.rewrite
 	}
 	return nil
+}
+
+func (st *stream) noteIf(happened bool, kind string) {
+	if happened {
+		st.server.cfg.Observer.Noted(kind)
+	}
 }
 
 // pick reads the request, asks the scheduler and charges the pick. It returns the value for the proxy.

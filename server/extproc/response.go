@@ -141,11 +141,12 @@ func (st *stream) responseEnded() {
 	if st.flight == nil {
 		return
 	}
-	reason := scheduling.EndComplete
 	if r.status >= 400 {
-		reason = scheduling.EndError
-	} else if r.usage() == scheduling.UnknownUsage {
-		st.server.cfg.Observer.Noted(NoteNoUsage)
+		st.release(scheduling.EndError)
+		return
 	}
-	st.release(reason)
+	st.noteIf(r.reading && r.reader.Encoded(), NoteEncodedAnswer)
+	st.noteIf(r.reading && r.reader.Malformed() > 0, NoteMalformedAnswer)
+	st.noteIf(r.reading && r.usage() == scheduling.UnknownUsage, NoteNoUsage)
+	st.release(scheduling.EndComplete)
 }

@@ -4,10 +4,12 @@ package telemetry
 
 import (
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sluice-epp/sluice/gate"
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
@@ -30,7 +32,7 @@ type Metrics struct {
 	cachedTokens  *prometheus.CounterVec
 	matchedTokens *prometheus.CounterVec
 	outputTokens  *prometheus.CounterVec
-	moved         prometheus.Counter
+	released      *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics. models are the configured model names, which always keep their own label.
@@ -56,6 +58,8 @@ func NewMetrics(reg prometheus.Registerer, models ...string) *Metrics {
 			"Requests decided without what a producer would have known, by producer.", "producer"),
 		verdicts: counter("sluice_gate_verdicts_total",
 			"Verdicts of the load gates.", "filter", "verdict"),
+		released: counter("sluice_gate_released_picks_total",
+			"Picks after a gate released its pin, by whether the pick then left the sticky endpoints.", "filter", "moved"),
 		picks: counter("sluice_picks_total",
 			"Picks, by endpoint.", "endpoint"),
 		ended: counter("sluice_ended_total",
@@ -104,6 +108,7 @@ func (m *Metrics) Picked(c *scheduling.Cycle, f *scheduling.Flight, took time.Du
 	if f == nil {
 		return
 	}
+	m.releases(c, f)
 	m.picks.WithLabelValues(f.Endpoint.Address).Inc()
 	if info, ok := scheduling.ColumnOf[scheduling.PrefixCacheMatchInfo](c).Get(f.Endpoint.Ordinal); ok {
 		m.matchedTokens.WithLabelValues(model).Add(float64(max(0, info.CachedBlockCount*info.BlockSizeTokens)))
@@ -117,6 +122,20 @@ func (m *Metrics) gate(g *scheduling.GateReport) {
 	}
 	if !math.IsNaN(g.GapTokens) {
 		m.gapTokens.WithLabelValues(g.Filter).Observe(g.GapTokens)
+	}
+}
+
+// releases compares what a gate allowed with what the scorers then did: a gate that opens and moves nobody is one whose
+// profile undoes it.
+func (m *Metrics) releases(c *scheduling.Cycle, f *scheduling.Flight) {
+	for i := range c.Gates {
+		switch c.Gates[i].Verdict {
+		case scheduling.GateReleasedStatic, scheduling.GateReleasedMatched, scheduling.GateReleasedCeiling, scheduling.GateReleasedBreakEven:
+			if filter, ok := f.Scheduler().Plugin(c.Gates[i].Filter).(*gate.Filter); ok {
+				moved := !filter.Sticky(c, f.Endpoint.Ordinal)
+				m.released.WithLabelValues(c.Gates[i].Filter, strconv.FormatBool(moved)).Inc()
+			}
+		}
 	}
 }
 
