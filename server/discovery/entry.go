@@ -163,7 +163,8 @@ func parseEntry(s string) (Entry, error) {
 	if err := e.setPairs(parts[settingsAt:]); err != nil {
 		return e, err
 	}
-	return e, e.check()
+	err := e.check()
+	return e, err
 }
 
 // setPairs applies a list of "key=value".

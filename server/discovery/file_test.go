@@ -83,8 +83,8 @@ func TestParseFileSkipsBadEntries(t *testing.T) {
 	}
 	want := []string{
 		`line 3: endpoints[1].address: "10.0.0.2": port is missing; write 10.0.0.2:8000`,
-		`line 4: endpoints[2].adress: unknown key, must be one of address, host, port, ports, labels, namespace, name, uid, ` +
-			`engine, state, rank, metricsURL, metricsPort, family, got "adress" (did you mean "address"?)`,
+		`line 4: endpoints[2].addrss: unknown key, must be one of address, host, port, ports, labels, namespace, name, uid, ` +
+			`engine, state, rank, metricsURL, metricsPort, family, got "addrss" (did you mean "address"?)`,
 		`line 5: endpoints[3].address: is set twice`,
 		`line 7: endpoints[4]: must be a mapping, got nothing`,
 		`line 8: endpoints[5]: must be a mapping, got a list`,
@@ -183,8 +183,8 @@ func TestParseFileBounds(t *testing.T) {
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	file, err := guard(func() (*ast.File, error) {
-		var none []int
-		return nil, fmt.Errorf("%d", none[0])
+		none := make([]int, 0)
+		return nil, fmt.Errorf("%d", none[len(none)])
 	})
 	if file != nil || err == nil || !strings.Contains(err.Error(), "cannot be parsed as YAML: runtime error: index out of range") {
 		t.Errorf("got %v, %v", file, err)
