@@ -152,6 +152,7 @@ func (a *App) assemble(ctx context.Context) (err error) {
 	if err := a.servers(int(cfg.Server.MaxRequestBodyBytes)); err != nil {
 		return err
 	}
+	a.pool.Watch(a.forgetEndpoints())
 	a.registerGauges()
 	a.warnGracePeriod(&cfg.Server)
 	return nil

@@ -70,6 +70,26 @@ func (a *App) ledgers() iter.Seq2[string, *ledger.Plugin] {
 	}
 }
 
+// forgetEndpoints returns a watch of the pool that drops the metrics of endpoints that went.
+func (a *App) forgetEndpoints() func(*scheduling.Snapshot) {
+	known := map[string]bool{}
+	return func(s *scheduling.Snapshot) {
+		var left []string
+		for address := range known {
+			if s.ByAddress(address) == nil {
+				left = append(left, address)
+				delete(known, address)
+			}
+		}
+		for _, e := range s.Endpoints {
+			if e != nil {
+				known[e.Address] = true
+			}
+		}
+		a.metrics.EndpointsChanged(left)
+	}
+}
+
 func (a *App) endpointsIn(state scheduling.EndpointState) int {
 	n := 0
 	for _, e := range a.pool.Snapshot().Endpoints {
