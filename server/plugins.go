@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-epp/sluice/cache/tokens"
 	"github.com/sluice-epp/sluice/gate"
 	"github.com/sluice-epp/sluice/load/ledger"
+	"github.com/sluice-epp/sluice/load/metrics"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/scheduling/filter"
 	"github.com/sluice-epp/sluice/scheduling/picker"
@@ -35,13 +36,19 @@ type Environment struct {
 // Plugins are all plugin types of this version: what a configuration file may name. A new one is a line here (or in the
 // list of its package). The function is called once per Registerer.
 func Plugins(e Environment) []scheduling.PluginType {
+	// What engines say of themselves is kept once per process: it outlives reloads, and the prefix index tunes itself by it.
+	engines := metrics.NewStore(metrics.Options{Now: e.Now, Logger: e.Logger, Registerer: e.Registerer})
 	return slices.Concat(
 		[]scheduling.PluginType{
 			tokens.Type(e.Registerer),
-			approx.Type(approx.Options{Seed: e.HashSeed, Logger: e.Logger, Registerer: e.Registerer}),
+			approx.Type(approx.Options{
+				CacheConfig: engines, Needs: engines.Need,
+				Seed: e.HashSeed, Logger: e.Logger, Registerer: e.Registerer,
+			}),
 			ledger.Type(),
 			gate.Type(),
 		},
+		engines.Types(),
 		filter.Types(),
 		scorer.Types(),
 		picker.Types(),

@@ -30,6 +30,9 @@ type CacheConfig interface {
 type Options struct {
 	// CacheConfig serves autoTune; nil means that no engine says anything.
 	CacheConfig CacheConfig
+	// Needs, where not nil, is called while a producer with autoTune is built, and makes the producer depend on the
+	// plugin that CacheConfig gets its answers from.
+	Needs func(*scheduling.Builder)
 	// Seed keys block hashes where hashSeed is not configured. The same in the whole process, so that a reload keeps
 	// the index; see blockhash.NewSeed.
 	Seed blockhash.Seed
@@ -99,6 +102,9 @@ func newProducer(b *scheduling.Builder, o Options, indexes *collector) (*Produce
 	p := &Producer{name: b.Name, params: params, seed: o.Seed, config: o.CacheConfig, logger: o.Logger, indexes: indexes}
 	if params.HashSeed != "" {
 		p.seed = blockhash.SeedOf(params.HashSeed)
+	}
+	if params.AutoTune && o.Needs != nil {
+		o.Needs(b)
 	}
 	p.tokens = scheduling.ConsumeValue[scheduling.TokenizedPrompt](b, "tokenProducerName", params.TokenProducerName)
 	p.blocks = scheduling.ProduceValue[promptBlocks](b)
