@@ -27,7 +27,7 @@ var (
 )
 
 // maxNodes bounds what one decoding visits; aliases can multiply a small file.
-const maxNodes = 200_000
+const maxNodes = 100_000
 
 // decoder writes a part of a document into a value, strictly, and gathers every fault.
 //

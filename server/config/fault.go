@@ -47,12 +47,21 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
+// maxFaults bounds how many faults are reported; a file can be wrong in every line.
+const maxFaults = 100
+
 // err is f as an error, sorted and without repetitions; nil where nothing is wrong.
 func (f Faults) err() error {
 	if len(f) == 0 {
 		return nil
 	}
-	return f.sorted()
+	f = f.sorted()
+	if more := len(f) - maxFaults; more > 0 {
+		next := f[maxFaults]
+		next.Path, next.Message = "", fmt.Sprintf("%d more faults from here on", more)
+		f = append(f[:maxFaults:maxFaults], next)
+	}
+	return f
 }
 
 func (f Faults) sorted() Faults {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/server/discovery"
 	"github.com/sluice-epp/sluice/server/filewatch"
 )
 
@@ -214,22 +215,27 @@ func (p *parsing) sections() {
 	if t.Mode == TLSPlaintext && t.ClientCAFile != "" {
 		p.addf(at("clientCAFile"), "does nothing with server.tls.mode plaintext")
 	}
-	for key, list := range map[string][]string{
-		"endpoints": p.root.Endpoints, "telemetry.modelLabels": p.root.Telemetry.ModelLabels,
-	} {
-		p.distinct(key, list)
+	p.distinct("endpoints", p.root.Endpoints)
+	p.distinct("telemetry.modelLabels", p.root.Telemetry.ModelLabels)
+	for i, e := range p.root.Endpoints {
+		at := p.place(fmt.Sprintf("endpoints[%d]", i))
+		if _, err := discovery.ParseEntry(e); err != nil && !p.faulted(at.path) {
+			p.addf(at, "%v", err)
+		}
 	}
 }
 
 func (p *parsing) distinct(key string, list []string) {
+	seen := make(map[string]bool, len(list))
 	for i, item := range list {
 		at := p.place(fmt.Sprintf("%s[%d]", key, i))
 		switch {
 		case p.faulted(at.path):
 		case strings.TrimSpace(item) == "":
 			p.addf(at, "is empty")
-		case slices.Contains(list[:i], item):
+		case seen[item]:
 			p.addf(at, "%q stands in the list twice", clip(item))
 		}
+		seen[item] = true
 	}
 }

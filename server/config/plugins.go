@@ -109,6 +109,9 @@ func (p *parsing) profile() {
 	if p.profileName == "" {
 		p.profileName = "default"
 	}
+	if first.At.file == "" { // an empty item, which has been reported
+		p.profileAt = p.place("schedulingProfiles[0]")
+	}
 	if problem := nameProblem(p.profileName); problem != "" {
 		p.addf(p.place(first.At.path+".name"), "%s", problem)
 	}

@@ -1,0 +1,113 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestExpand(t *testing.T) {
+	env := map[string]string{"A": "one", "EMPTY": "", "_x9": "nine", "REF": "${A}"}
+	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+	for _, tc := range []struct{ in, want, err string }{
+		{in: "plain $A $ {A} $$", want: "plain $A $ {A} $$"},
+		{in: "${A}", want: "one"},
+		{in: "<${A}${A}>", want: "<oneone>"},
+		{in: "${_x9}", want: "nine"},
+		{in: "${EMPTY}", want: ""},
+		{in: "${EMPTY:-d}", want: "d"},
+		{in: "${A:-d}", want: "one"},
+		{in: "${NONE:-}", want: ""},
+		{in: "${NONE:-a:-b c}", want: "a:-b c"},
+		{in: "$${A}", want: "${A}"},
+		{in: "$$${A}", want: "$${A}"}, // the escape is the last dollar and what follows it
+		{in: "${REF}", want: "${A}"},  // a value is not expanded again
+		{in: "${NONE}", err: "environment variable NONE is not set and has no default (${NONE:-default})"},
+		{in: "${NONE} ${ALSO}", err: "NONE is not set"},
+		{in: "${NONE} ${ALSO}", err: "ALSO is not set"},
+		{in: "${", err: "is not closed"},
+		{in: "x${A", err: "is not closed"},
+		{in: "${}", err: `"${}" is no reference`},
+		{in: "${9}", err: `"${9}" is no reference`},
+		{in: "${A-b}", err: `"${A-b}" is no reference`},
+		{in: "${A:?must}", err: "is no reference"},
+		{in: "${A:-${B}}", err: "references do not nest"},
+	} {
+		got, _, err := expand(tc.in, lookup)
+		switch {
+		case tc.err == "" && (err != nil || got != tc.want):
+			t.Errorf("expand(%q) = %q, %v; want %q", tc.in, got, err, tc.want)
+		case tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)):
+			t.Errorf("expand(%q) = %q, %v; want an error with %q", tc.in, got, err, tc.err)
+		}
+	}
+}
+
+// What a variable or a default holds never becomes structure, in whatever context the reference stands.
+func TestExpansionInjectsNothing(t *testing.T) {
+	const evil = "x, b: 1}\n]\"'\nserver: {reasonHeader: true} # *a &b !c |"
+	lookup := func(string) (string, bool) { return evil, true }
+	for name, text := range map[string]string{
+		"plain":         "endpointsFile: ${V}\n",
+		"flow":          "{endpointsFile: ${V}}\n",
+		"double quotes": "endpointsFile: \"${V}\"\n",
+		"single quotes": "endpointsFile: '${V}'\n",
+		"folded":        "endpointsFile: >-\n  ${V}\n",
+		"literal":       "endpointsFile: |-\n  ${V}\n",
+	} {
+		f, err := Parse("f", []byte(text), lookup)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if f.Config.EndpointsFile != evil || f.Config.Server.ReasonHeader {
+			t.Errorf("%s: endpointsFile = %q, reasonHeader %v", name, f.Config.EndpointsFile, f.Config.Server.ReasonHeader)
+		}
+	}
+	for name, text := range map[string]string{
+		"default in flow":   "{endpointsFile: ${V:-a, b: ]}, endpoints: []}\n",
+		"default in quotes": "endpointsFile: \"${V:-a, b: ]}\"\n",
+		"default plain":     "endpointsFile: ${V:-a, b: ]} # comment\n",
+	} {
+		f, err := Parse("f", []byte(text), noEnvironment)
+		if err != nil || f.Config.EndpointsFile != "a, b: ]" {
+			t.Errorf("%s: %+v, %v", name, f, err)
+		}
+	}
+}
+
+func TestShieldKeepsColumns(t *testing.T) {
+	for _, text := range []string{"", "a", "${", "${A}", "é${Aé}x${", "${A\n}", "$${A} ${B:-{}} }"} {
+		s := shieldReferences(text)
+		if len([]rune(s)) != len([]rune(text)) {
+			t.Errorf("shieldReferences(%q) has %d characters, want %d", text, len([]rune(s)), len([]rune(text)))
+		}
+		if back := unshield(s); back != text {
+			t.Errorf("unshield gives %q for %q", back, text)
+		}
+	}
+	if s := shieldReferences("{a: ${B: ]}}"); strings.Count(s, "{")+strings.Count(s, "}")+strings.Count(s, "]") != 2 {
+		t.Errorf("structure is left in %q", s)
+	}
+}
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]Size{"0": 0, "1": 1, "1KiB": 1 << 10, "64MiB": 64 << 20, "2 GiB": 2 << 30, "1536": 1536, "-1": -1} {
+		var s Size
+		if err := s.UnmarshalText([]byte(text)); err != nil || s != want {
+			t.Errorf("%q reads as %d, %v; want %d", text, s, err, want)
+		}
+		back, err := s.MarshalText()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Size
+		if err := again.UnmarshalText(back); err != nil || again != s {
+			t.Errorf("%d is written as %s, which reads as %d, %v", s, back, again, err)
+		}
+	}
+	for _, text := range []string{"", "MiB", "1MB", "1.5MiB", "9223372036854775807KiB", "1e6", "0x1"} {
+		if err := new(Size).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+}
