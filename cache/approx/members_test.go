@@ -2,6 +2,7 @@ package approx
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -242,7 +243,7 @@ func TestUsableBlock(t *testing.T) {
 
 // What engines say cannot make the index arbitrarily large, or empty.
 func TestAutoTuneIsBounded(t *testing.T) {
-	h := newHarness(t, stubConfig{0: {16, 1 << 62}, 1: {4, 1}, 2: {1 << 40, 100}}, nil)
+	h := newHarness(t, stubConfig{0: {16, math.MaxInt}, 1: {4, 1}, 2: {math.MaxInt, 100}}, nil)
 	h.endpoints("a:1", "b:1", "c:1")
 	h.look(text("m", words(1, 640)))
 	m := h.producer().index.Load().members.Load()

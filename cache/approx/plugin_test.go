@@ -348,7 +348,7 @@ func TestParameterErrors(t *testing.T) {
 		{"negative tokens", func(p *Parameters) { p.MaxPrefixTokensToMatch = -5 }, "parameters.maxPrefixTokensToMatch: must be"},
 		{"tokens below a block", func(p *Parameters) { p.MaxPrefixTokensToMatch = 15 }, "must be at least one block (blockSizeTokens 16), got 15"},
 		{"negative capacity", func(p *Parameters) { p.LRUCapacityPerServer = -1 }, "parameters.lruCapacityPerServer: must be"},
-		{"unbounded capacity", func(p *Parameters) { p.LRUCapacityPerServer = 1 << 40 }, "parameters.lruCapacityPerServer: must be 1 to"},
+		{"unbounded capacity", func(p *Parameters) { p.LRUCapacityPerServer = math.MaxInt }, "parameters.lruCapacityPerServer: must be 1 to"},
 		{"unknown token producer", func(p *Parameters) { p.TokenProducerName = "token-producr" }, `(did you mean "token-producer"?)`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
