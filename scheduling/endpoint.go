@@ -80,7 +80,7 @@ func (s *Snapshot) ByAddress(address string) *Endpoint { return s.byAddress[addr
 
 // Holds reports whether the snapshot still has this very instance.
 func (s *Snapshot) Holds(ordinal int, generation uint64) bool {
-	return ordinal < len(s.Endpoints) && s.Endpoints[ordinal] != nil && s.Endpoints[ordinal].Generation == generation
+	return uint(ordinal) < uint(len(s.Endpoints)) && s.Endpoints[ordinal] != nil && s.Endpoints[ordinal].Generation == generation
 }
 
 // Len is the number of endpoints, ready or not.
@@ -116,11 +116,11 @@ func (p *Pool) Watch(f func(*Snapshot)) (stop func()) {
 	}
 	p.watch[i] = f
 	f(p.current.Load())
-	return func() {
+	return sync.OnceFunc(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.watch[i] = nil
-	}
+	})
 }
 
 // Update makes specs the whole set of endpoints. Of two specs with one address the later wins. An address that stays

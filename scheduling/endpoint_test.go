@@ -387,3 +387,16 @@ func BenchmarkPoolUpdate(b *testing.B) {
 		pool.Update(specs)
 	}
 }
+
+func TestEndingAWatchTwiceLeavesOthersAlone(t *testing.T) {
+	p := scheduling.NewPool()
+	stop := p.Watch(func(*scheduling.Snapshot) {})
+	stop()
+	seen := 0
+	defer p.Watch(func(*scheduling.Snapshot) { seen++ })()
+	stop()
+	p.Update([]scheduling.EndpointSpec{{Address: "10.0.0.1:8000"}})
+	if seen != 2 { // at the start, and the update
+		t.Errorf("the other watcher was told %d times, want 2", seen)
+	}
+}

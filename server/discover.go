@@ -4,7 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/sluice-epp/sluice/server/config"
@@ -24,21 +24,11 @@ func loopback(address string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// sources are the endpoint sources of a configuration.
-func (a *App) sources(c *config.Config) ([]discovery.Source, discovery.Options, error) {
-	o := discovery.Options{Logger: a.logger, Stats: a.stats, ResolveInterval: c.DNS.Interval, EmptyGrace: c.DNS.EmptyGrace}
-	var sources []discovery.Source
-	if len(c.Endpoints) > 0 {
-		entries, err := discovery.ParseEntries(c.Endpoints)
-		if err != nil {
-			return nil, o, err
-		}
-		sources = append(sources, discovery.NewList(entries, o))
-	}
-	if c.EndpointsFile != "" {
-		sources = append(sources, discovery.NewFile(c.EndpointsFile, o))
-	}
-	return sources, o, nil
+// finder is a running discovery and the part of the configuration that it came from.
+type finder struct {
+	*discovery.Discovery
+	listing listing
+	list    *discovery.List // nil without listed endpoints
 }
 
 // listing is the part of a configuration that says where endpoints come from.
@@ -52,25 +42,62 @@ func listingOf(c *config.Config) listing {
 	return listing{endpoints: c.Endpoints, file: c.EndpointsFile, dns: c.DNS}
 }
 
-// discover keeps the pool at what the configuration's sources find. A reload that lists endpoints otherwise replaces
-// the sources; the pool keeps what it has until the new ones have spoken.
+// newFinder makes the endpoint sources of a configuration.
+func (a *App) newFinder(l listing) (*finder, error) {
+	o := discovery.Options{Logger: a.logger, Stats: a.stats, ResolveInterval: l.dns.Interval, EmptyGrace: l.dns.EmptyGrace}
+	f := &finder{listing: l}
+	var sources []discovery.Source
+	if len(l.endpoints) > 0 {
+		entries, err := discovery.ParseEntries(l.endpoints)
+		if err != nil {
+			return nil, err
+		}
+		f.list = discovery.NewList(entries, o)
+		sources = append(sources, f.list)
+	}
+	if l.file != "" {
+		sources = append(sources, discovery.NewFile(l.file, o))
+	}
+	f.Discovery = discovery.New(a.pool, o, sources...)
+	return f, nil
+}
+
+// follow takes a changed listing over and reports whether it could. Endpoints listed otherwise change in place, so that
+// what DNS has answered stays known; anything else needs new sources.
+func (f *finder) follow(next listing) bool {
+	now := f.listing
+	if slices.Equal(now.endpoints, next.endpoints) && now.file == next.file && now.dns == next.dns {
+		return true
+	}
+	if now.file != next.file || now.dns != next.dns || f.list == nil || len(next.endpoints) == 0 {
+		return false
+	}
+	entries, err := discovery.ParseEntries(next.endpoints)
+	if err != nil { // the new sources say so
+		return false
+	}
+	f.list.Replace(entries)
+	f.listing = next
+	return true
+}
+
+// discover keeps the pool at what the configuration's sources find. Where a reload needs new sources, the pool keeps
+// what it has until they have spoken.
 func (a *App) discover(ctx context.Context) error {
 	for ctx.Err() == nil {
-		current := a.current.Load()
-		sources, o, err := a.sources(&current.file.Config)
+		f, err := a.newFinder(listingOf(a.config()))
 		if err != nil {
 			return err
 		}
-		d := discovery.New(a.pool, o, sources...)
 		running, stop := context.WithCancel(ctx)
 		var group sync.WaitGroup
-		group.Go(func() { a.becomeReady(running, d.Ready()) })
+		group.Go(func() { a.becomeReady(running, f.Ready()) })
 		group.Go(func() {
-			if err := d.Run(running); err != nil {
+			if err := f.Run(running); err != nil {
 				a.logger.Error("endpoint discovery", "error", err)
 			}
 		})
-		a.awaitOtherListing(running, listingOf(&current.file.Config))
+		a.followReloads(running, f)
 		stop()
 		group.Wait()
 	}
@@ -90,14 +117,14 @@ func (a *App) becomeReady(ctx context.Context, found <-chan struct{}) {
 	}
 }
 
-// awaitOtherListing returns when the configuration in force lists endpoints otherwise, or ctx is over.
-func (a *App) awaitOtherListing(ctx context.Context, now listing) {
+// followReloads returns when a reload needs new sources, or ctx is over.
+func (a *App) followReloads(ctx context.Context, f *finder) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.reloaded:
-			if !reflect.DeepEqual(listingOf(a.config()), now) {
+			if !f.follow(listingOf(a.config())) {
 				return
 			}
 		}

@@ -53,6 +53,10 @@ func (a *App) registerGauges() {
 	gauge("sluice_discovery_names_failing", "DNS names whose last look-up failed or found nothing.", func() float64 { return float64(a.stats.NamesFailing.Load()) })
 	counter("sluice_discovery_updates_total", "Sets of endpoints that sources have published.", func() float64 { return float64(a.stats.Updates.Load()) })
 	counter("sluice_discovery_file_errors_total", "Contents of endpoints files that could not be taken over.", func() float64 { return float64(a.stats.FileErrors.Load()) })
+	gauge("sluice_discovery_invalid", "Published endpoints left out because their address is not an ip:port.", func() float64 { return float64(a.stats.Invalid.Load()) })
+	counter("sluice_discovery_file_loads_total", "Contents of endpoints files taken over.", func() float64 { return float64(a.stats.FileLoads.Load()) })
+	counter("sluice_discovery_lookups_total", "DNS look-ups.", func() float64 { return float64(a.stats.Lookups.Load()) })
+	counter("sluice_discovery_lookups_empty_total", "DNS look-ups whose answer was that there is nothing.", func() float64 { return float64(a.stats.LookupsEmpty.Load()) })
 	counter("sluice_discovery_lookup_failures_total", "DNS look-ups that failed for a time.", func() float64 { return float64(a.stats.LookupFailures.Load()) })
 
 	if a.keeper != nil {
