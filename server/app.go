@@ -26,6 +26,7 @@ import (
 	"github.com/sluice-epp/sluice/server/discovery"
 	"github.com/sluice-epp/sluice/server/extproc"
 	"github.com/sluice-epp/sluice/server/telemetry"
+	"github.com/sluice-epp/sluice/server/transport"
 )
 
 // Options are what a process is started with.
@@ -185,9 +186,9 @@ func (a *App) listen(s *config.Server) (err error) {
 func (a *App) servers(maxBody int) (err error) {
 	a.health = newHealth()
 	if a.keeper != nil {
-		a.grpc = newGRPC(a.keeper.Config(), maxBody)
+		a.grpc = transport.NewServer(a.keeper.Config(), maxBody)
 	} else {
-		a.grpc = newGRPC(nil, maxBody)
+		a.grpc = transport.NewServer(nil, maxBody)
 	}
 	extprocv3.RegisterExternalProcessorServer(a.grpc, a.extproc)
 	healthv1.RegisterHealthServer(a.grpc, a.health)
