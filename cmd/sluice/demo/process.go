@@ -45,12 +45,9 @@ func start(name, path string, args ...string) (*process, error) {
 // stop asks the child to end, and makes it where it does not.
 func (p *process) stop() {
 	_ = p.cmd.Process.Signal(os.Interrupt) // it may have ended already
-	select {
-	case <-p.done:
-	case <-time.After(3 * time.Second):
-		_ = p.cmd.Process.Kill()
-		<-p.done
-	}
+	patience := time.AfterFunc(3*time.Second, func() { _ = p.cmd.Process.Kill() })
+	defer patience.Stop()
+	<-p.done
 }
 
 // await polls until ready says so; it fails when the child ends, or too much time passes.
