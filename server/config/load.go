@@ -70,37 +70,57 @@ type instance struct {
 
 // root is the shape of the whole file.
 type root struct {
-	APIVersion         string         `yaml:"apiVersion"`
-	Kind               string         `yaml:"kind"`
-	Plugins            []pluginEntry  `yaml:"plugins"`
+	// APIVersion names the format: sluice/v1alpha1, llm-d.ai/v1alpha1, llm-d.ai/v1 or nothing; all mean the same.
+	APIVersion string `yaml:"apiVersion"`
+	// Kind is always EndpointPickerConfig, and may be absent.
+	Kind string `yaml:"kind"`
+	// Plugins are the declared plugins. What they need of one another and is not declared is made with its defaults.
+	Plugins []pluginEntry `yaml:"plugins"`
+	// SchedulingProfiles holds the profile that picks; absent or empty means the built-in one.
 	SchedulingProfiles []profileEntry `yaml:"schedulingProfiles"`
 	Config             `yaml:",inline"`
 
-	FeatureGates       raw `yaml:"featureGates"`
-	DataLayer          raw `yaml:"dataLayer"`
-	FlowControl        raw `yaml:"flowControl"`
-	RequestHandler     raw `yaml:"requestHandler"`
+	// FeatureGates is llm-d's; it means nothing here, and flowControl in it is refused.
+	FeatureGates raw `yaml:"featureGates"`
+	// DataLayer is llm-d's; sources and injectDefaults mean nothing here, the rest is refused.
+	DataLayer raw `yaml:"dataLayer"`
+	// FlowControl is llm-d's; it means nothing here.
+	FlowControl raw `yaml:"flowControl"`
+	// RequestHandler is llm-d's; it means nothing here, and parsers of other bodies than OpenAI's and Anthropic's are refused.
+	RequestHandler raw `yaml:"requestHandler"`
+	// SaturationDetector is llm-d's; it means nothing here.
 	SaturationDetector raw `yaml:"saturationDetector"`
 }
 
 type pluginEntry struct {
-	Name       string `yaml:"name"`
-	Type       string `yaml:"type"`
+	// Name is what profiles and other plugins call it, unique in the file; absent means the type.
+	Name string `yaml:"name"`
+	// Type is one of the plugin types below.
+	Type string `yaml:"type"`
+	// Parameters configure it, each type with its own; absent or empty means the defaults.
 	Parameters raw    `yaml:"parameters"`
 	At         origin `yaml:"-"`
 }
 
 type profileEntry struct {
-	Name    string     `yaml:"name"`
+	// Name is what metrics and decisions call the profile; absent means default.
+	Name string `yaml:"name"`
+	// Plugins are the filters, scorers and the one picker, in the order in which they run.
 	Plugins []refEntry `yaml:"plugins"`
 	At      origin     `yaml:"-"`
 }
 
 type refEntry struct {
-	PluginRef string   `yaml:"pluginRef"`
-	Weight    *float64 `yaml:"weight"`
-	At        origin   `yaml:"-"`
+	// PluginRef is the name of a declared plugin, or a plugin type, which is then made with its defaults.
+	PluginRef string `yaml:"pluginRef"`
+	// Weight scales a scorer's scores; absent means 1. Other plugins have none.
+	Weight *float64 `yaml:"weight"`
+	At     origin   `yaml:"-"`
 }
+
+// Schema is a pointer to a struct in the shape of the whole file, with its defaults, for the reference in the
+// documentation.
+func Schema() any { return &root{Config: defaultConfig()} }
 
 // Load reads a file. lookup knows the environment (os.LookupEnv).
 func Load(path string, lookup func(string) (string, bool)) (*File, error) {
@@ -212,8 +232,12 @@ func (p *parsing) sections() {
 	case files && (t.Mode == TLSPlaintext || t.Mode == TLSSelfSigned):
 		p.addf(at("mode"), "%s does not go with server.tls.certFile", t.Mode)
 	}
-	if t.Mode == TLSPlaintext && t.ClientCAFile != "" {
+	switch {
+	case t.ClientCAFile == "":
+	case t.Mode == TLSPlaintext:
 		p.addf(at("clientCAFile"), "does nothing with server.tls.mode plaintext")
+	case !files && t.Mode != TLSFiles:
+		p.addf(at("clientCAFile"), "needs server.tls.certFile and server.tls.keyFile beside it")
 	}
 	p.distinct("endpoints", p.root.Endpoints)
 	p.distinct("telemetry.modelLabels", p.root.Telemetry.ModelLabels)
