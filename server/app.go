@@ -236,7 +236,7 @@ func (a *App) Run(ctx context.Context, force <-chan struct{}) error {
 		g.Go(func() error { return a.serveGRPC(a.probe, a.probeListener) })
 	}
 	if a.keeper != nil {
-		g.Go(func() error { return a.keeper.Run(background, recheck) })
+		g.Go(func() error { a.keeper.Run(background, recheck); return nil })
 	}
 	g.Go(func() error { return a.discover(background) })
 	if a.watcher != nil {

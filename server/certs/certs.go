@@ -10,17 +10,18 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/big"
 	"net"
 	"os"
-	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"github.com/sluice-epp/sluice/server/filewatch"
 )
 
 // Files are the paths of a server's certificate, its key and, where clients must show one, their CA; all PEM.
@@ -125,55 +126,27 @@ func (k *Keeper) reload() error {
 	return nil
 }
 
-// settle is how long the files must be quiet: a rotation writes certificate and key one after the other.
-const settle = 100 * time.Millisecond
-
-// Run reloads the files when they change, until ctx is over. Directories are watched, not files: a Kubernetes secret
-// changes by swapping a symbolic link. recheck bounds how long a change can go unnoticed where the watch misses it.
-func (k *Keeper) Run(ctx context.Context, recheck time.Duration) error {
-	if k.files.Cert == "" {
-		<-ctx.Done()
-		return nil
-	}
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watching certificates: %w", err)
-	}
-	defer func() {
-		if err := watcher.Close(); err != nil {
-			k.logger.Debug("closing the certificate watch", "error", err)
-		}
-	}()
-	for _, f := range []string{k.files.Cert, k.files.Key, k.files.ClientCA} {
-		if f == "" {
-			continue
-		}
-		if err := watcher.Add(filepath.Dir(f)); err != nil {
-			return fmt.Errorf("watching %s: %w", filepath.Dir(f), err)
-		}
-	}
+// Run reloads the files when they change, until ctx is over. A rotation writes certificate and key one after the other;
+// the pair in between does not fit and is refused, the next one is taken. recheck bounds how long a change can go
+// unnoticed where no event tells of it.
+func (k *Keeper) Run(ctx context.Context, recheck time.Duration) {
+	var group sync.WaitGroup
+	var mu sync.Mutex // one look at a time
 	last := k.fingerprint()
-	quiet := time.NewTimer(recheck)
-	defer quiet.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case _, ok := <-watcher.Events:
-			if !ok {
-				return errors.New("the certificate watch ended")
-			}
-			quiet.Reset(settle)
-		case err := <-watcher.Errors:
-			k.logger.Warn("watching certificates", "error", err)
-		case <-quiet.C:
-			quiet.Reset(recheck)
-			if now := k.fingerprint(); now != last {
-				last = now
-				k.tryReload()
-			}
-		}
+	for _, path := range k.files.paths() {
+		watcher := filewatch.New(path, filewatch.Options{Logger: k.logger, Recheck: recheck})
+		group.Go(func() {
+			watcher.Run(ctx, func([]byte, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if now := k.fingerprint(); now != last {
+					last = now
+					k.tryReload()
+				}
+			})
+		})
 	}
+	group.Wait()
 }
 
 func (k *Keeper) tryReload() {
@@ -186,15 +159,21 @@ func (k *Keeper) tryReload() {
 	k.logger.Info("certificate reloaded", "expires", k.Expiry())
 }
 
+// paths are the files there are.
+func (f Files) paths() []string {
+	all := []string{f.Cert, f.Key, f.ClientCA}
+	return slices.DeleteFunc(all, func(path string) bool { return path == "" })
+}
+
 // fingerprint is the content of all files; unreadable ones count as empty.
 func (k *Keeper) fingerprint() string {
-	var all string
-	for _, f := range []string{k.files.Cert, k.files.Key, k.files.ClientCA} {
-		b, err := os.ReadFile(f)
+	var all strings.Builder
+	for _, path := range k.files.paths() {
+		b, err := os.ReadFile(path)
 		if err != nil {
 			b = nil
 		}
-		all += fmt.Sprintf("%d:", len(b)) + string(b)
+		fmt.Fprintf(&all, "%d:%s", len(b), b)
 	}
-	return all
+	return all.String()
 }
