@@ -97,6 +97,9 @@ func (p *promptValue) Produce(ctx context.Context, c *scheduling.Cycle) error {
 	if p.produce != nil {
 		p.produce(ctx)
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	n := c.Request.PromptBytes / 4
 	if c.Request.TokenCount > 0 {
 		n = c.Request.TokenCount

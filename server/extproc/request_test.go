@@ -368,6 +368,26 @@ func TestPanicIsRecoveredOnce(t *testing.T) {
 	}
 }
 
+func TestC07_SlowProducerCostsItsKnowledgeNotTheRequest(t *testing.T) {
+	b := newBench(t, options{
+		produce:   func(ctx context.Context) { <-ctx.Done() }, // a tokenizer that accepts and never answers
+		configure: func(c *Config) { c.ProduceTimeout = 30 * time.Millisecond },
+	})
+	begun := time.Now()
+	c := b.call(t, modeBuffered, modeNone)
+	c.requestHeaders(false)
+	c.recv()
+	c.requestBody(chat(4000), true)
+	c.pickOf(c.recv())
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("took %v", took)
+	}
+	requests, tokens := b.load()
+	if requests != 1 || tokens < 500 {
+		t.Errorf("charged %d requests and %d tokens: without a tokenizer the body's bytes count", requests, tokens)
+	}
+}
+
 func TestC08_IdenticalRequestIDs(t *testing.T) {
 	b := newBench(t, options{})
 	open := func(id string, n int) *call {
