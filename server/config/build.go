@@ -31,7 +31,7 @@ func (f *File) Build(types []scheduling.PluginType, previous *scheduling.Schedul
 		return nil, f.withoutEchoes(b.faults).err()
 	}
 	f.warnAcross(types, scheduler)
-	Faults(f.Warnings[f.parseWarnings:]).sorted()
+	f.Warnings = append(f.Warnings[:f.parseWarnings], Faults(f.Warnings[f.parseWarnings:]).sorted()...)
 	return scheduler, nil
 }
 

@@ -83,8 +83,8 @@ func (f *File) effectiveParameters(types []scheduling.PluginType, pl plugin) ref
 	v := reflect.New(reflect.TypeOf(types[i].Parameters).Elem()).Elem()
 	v.Set(reflect.ValueOf(types[i].Parameters).Elem())
 	if pl.document != nil && pl.parameters.node != nil {
-		quiet := &File{lookup: f.lookup} // its warnings have been given
-		quiet.decodeParameters(pl, v)
+		quiet := &File{lookup: f.lookup}  // its warnings have been given
+		_ = quiet.decodeParameters(pl, v) // and its faults
 	}
 	return v
 }

@@ -69,7 +69,7 @@ func Read(path string, maxBytes int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // nothing was written
+	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (w *Watcher) Run(ctx context.Context, changed func(data []byte, err error))
 		w.loop(ctx, nil, nil, func() {}, changed)
 		return
 	}
-	defer notify.Close() //nolint:errcheck // nothing is left to be lost
+	defer notify.Close()
 	w.loop(ctx, notify.Events, notify.Errors, func() { w.watchDirectory(notify) }, changed)
 }
 

@@ -26,7 +26,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(root, output), []byte(text), 0o644) //nolint:gosec // documentation is for everyone
+	return os.WriteFile(filepath.Join(root, output), []byte(text), 0o644)
 }
 
 // moduleRoot is the folder of go.mod, at or above the working directory.
