@@ -1,9 +1,12 @@
 package extproc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
 	"github.com/sluice-epp/sluice/scheduling"
@@ -158,12 +161,17 @@ func (st *stream) replyBuffered() error {
 		return st.send(st.out.requestBody(m, value, nil))
 	}
 	pieces := openai.SpliceModel(r.Body, r.info.Model, r.rewrite)
-	body := make([]byte, 0, len(pieces[0])+len(pieces[1])+len(pieces[2]))
+	m.SetHeaders = append(m.SetHeaders, contentLengthOf(pieces[:]))
+	return st.send(st.out.requestBody(m, value, bytes.Join(pieces[:], nil)))
+}
+
+// contentLengthOf is the content-length header of a body in pieces.
+func contentLengthOf(pieces [][]byte) *corev3.HeaderValueOption {
+	n := 0
 	for _, p := range pieces {
-		body = append(body, p...)
+		n += len(p)
 	}
-	m.SetHeaders = append(m.SetHeaders, setHeader("content-length", fmt.Append(nil, len(body))))
-	return st.send(st.out.requestBody(m, value, body))
+	return setHeader("content-length", strconv.AppendInt(nil, int64(n), 10))
 }
 
 // replyFullDuplex picks and sends everything back: headers, the whole body, trailers where there were any. Envoy sends
@@ -180,6 +188,10 @@ func (st *stream) replyFullDuplex(trailers bool) error {
 	if r.rewrite != "" && r.info.Model.End > r.info.Model.Start {
 		pieces := openai.SpliceModel(r.Body, r.info.Model, r.rewrite)
 		chunks = pieces[:]
+		if _, announced := r.Header("content-length"); announced {
+			// Envoy drops it in this mode, unless allow_content_length_header keeps it: then it must be right.
+			m.SetHeaders = append(m.SetHeaders, contentLengthOf(pieces[:]))
+		}
 	}
 	if err := st.send(st.out.requestHeaders(m, value)); err != nil {
 		return err
