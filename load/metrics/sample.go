@@ -27,12 +27,7 @@ func nextLabel(b []byte) (name, value, rest []byte, done, ok bool) {
 	if len(b) > 0 && b[0] == '}' {
 		return nil, nil, b[1:], true, true
 	}
-	equals := bytes.IndexByte(b, '=')
-	if equals <= 0 {
-		return nil, nil, nil, false, false
-	}
-	name, b = bytes.TrimRight(b[:equals], " \t"), skipBlanks(b[equals+1:])
-	if len(name) == 0 || len(b) == 0 || b[0] != '"' {
+	if name, b, ok = labelName(b); !ok || len(b) == 0 || b[0] != '"' {
 		return nil, nil, nil, false, false
 	}
 	end := endOfString(b[1:])
@@ -44,6 +39,24 @@ func nextLabel(b []byte) (name, value, rest []byte, done, ok bool) {
 		return name, value, b[1:], false, true
 	}
 	return name, value, b, false, len(b) > 0 && b[0] == '}'
+}
+
+// labelName takes a label's name and the equals sign off; the name may stand in quotes.
+func labelName(b []byte) (name, rest []byte, ok bool) {
+	if len(b) > 0 && b[0] == '"' {
+		end := endOfString(b[1:])
+		if end < 0 {
+			return nil, nil, false
+		}
+		name, b = b[1:1+end], skipBlanks(b[end+2:])
+		return name, skipBlanks(bytes.TrimPrefix(b, []byte("="))), len(b) > 0 && b[0] == '='
+	}
+	equals := bytes.IndexByte(b, '=')
+	if equals <= 0 {
+		return nil, nil, false
+	}
+	name = bytes.TrimRight(b[:equals], " \t")
+	return name, skipBlanks(b[equals+1:]), len(name) > 0
 }
 
 // endOfString is the index of the quote that ends a string, or -1.
@@ -86,19 +99,13 @@ func number(b []byte) (v float64, ok bool) {
 	return v, ok && validTail(skipBlanks(b[end:]))
 }
 
-// maxNumberBytes bounds the text of a number; the longest that engines write have 24 bytes.
-const maxNumberBytes = 32
-
 func parseFloat(b []byte) (float64, bool) {
-	if len(b) == 0 || len(b) > maxNumberBytes {
-		return 0, false
-	}
 	for _, c := range b {
 		if c == '_' || c|0x20 == 'x' || c|0x20 == 'p' {
 			return 0, false // Go's notation, not the format's
 		}
 	}
-	v, err := strconv.ParseFloat(string(b), 64) // short enough to stay on the stack
+	v, err := strconv.ParseFloat(string(b), 64) // a number of usual length stays on the stack
 	return v, err == nil
 }
 
@@ -120,9 +127,6 @@ func validTail(b []byte) bool {
 
 // positiveInt reads a label's value as a whole number above 0; 0 where it is none ("None", "auto").
 func positiveInt(b []byte) int {
-	if len(b) == 0 || len(b) > maxNumberBytes {
-		return 0
-	}
 	n, err := strconv.Atoi(string(b))
 	if err != nil || n < 0 {
 		return 0

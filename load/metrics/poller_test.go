@@ -1,0 +1,489 @@
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+func TestHangingPageDelaysNobody(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.configure(config("", false))
+		hosts := w.endpoints(40)
+		for i, h := range hosts {
+			if i%2 == 0 {
+				w.set(h, text(load(1, 2, 0.5)))
+			} else {
+				w.set(h, hang)
+			}
+		}
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		for i, h := range hosts {
+			times := w.asked(h)
+			if i%2 == 0 && (len(times) < 98 || len(times) > 102) {
+				t.Errorf("%s answers at once and was asked %d times in 20 s, 100 are meant", h, len(times))
+			}
+			if i%2 == 1 && (len(times) < 3 || len(times) > 6) {
+				t.Errorf("%s hangs and was asked %d times in 20 s", h, len(times))
+			}
+		}
+		if w.most != 1 {
+			t.Errorf("%d requests at once to one endpoint", w.most)
+		}
+		if w.store.Scrapes(ResultTimeout) < 50 || w.store.Scrapes(ResultOK) < 1900 {
+			t.Errorf("%d timeouts, %d successes", w.store.Scrapes(ResultTimeout), w.store.Scrapes(ResultOK))
+		}
+	})
+}
+
+func TestSlowPageIsAskedOnceAtATime(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.configure(config("", true))
+		host := w.endpoints(1)[0]
+		w.set(host, slow(load(1, 2, 0.5), 700*time.Millisecond))
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if w.most != 1 {
+			t.Errorf("%d requests at once", w.most)
+		}
+		if n := len(w.asked(host)); n < 20 || n > 26 {
+			t.Errorf("asked %d times in 20 s", n)
+		}
+		if len(w.see()) != 1 {
+			t.Error("the slow endpoint is unknown")
+		}
+	})
+}
+
+func TestFailuresBackOffAndRecover(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.configure(config("", false))
+		host := w.endpoints(1)[0]
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		times := w.asked(host)
+		if n := len(times); n < 9 || n > 13 {
+			t.Errorf("a refusing endpoint was asked %d times in a minute", n)
+		}
+		if last := times[len(times)-1] - times[len(times)-2]; last > maxBackoff+200*time.Millisecond {
+			t.Errorf("pause of %v", last)
+		}
+		w.set(host, text(load(1, 2, 0.5)))
+		time.Sleep(maxBackoff + 200*time.Millisecond)
+		w.forget()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n := len(w.asked(host)); n < 9 || n > 11 {
+			t.Errorf("after it answers again it was asked %d times in 2 s", n)
+		}
+		if w.store.Scrapes(ResultUnreachable) != int64(len(times))+1 && w.store.Scrapes(ResultUnreachable) != int64(len(times)) {
+			t.Errorf("%d refusals counted, %d seen", w.store.Scrapes(ResultUnreachable), len(times))
+		}
+	})
+}
+
+func TestReadinessForgivesFailures(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.configure(config("", false))
+		spec := scheduling.EndpointSpec{Address: "10.0.0.1:8000", State: scheduling.EndpointNotReady}
+		w.pool.Update([]scheduling.EndpointSpec{spec})
+		time.Sleep(time.Minute) // far into the backoff
+		w.set(spec.Address, text(load(1, 2, 0.5)))
+		spec.State = scheduling.EndpointReady
+		w.pool.Update([]scheduling.EndpointSpec{spec})
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		if len(w.see()) != 1 {
+			t.Error("unknown a quarter second after it became ready")
+		}
+	})
+}
+
+func TestKeepsUntilStale(t *testing.T) {
+	t.Parallel()
+	for name, broken := range map[string]func(*http.Request) (*http.Response, error){
+		"hangs":        hang,
+		"HTML":         text("<html><body>vllm:num_requests_waiting 0</body></html>\n"),
+		"other engine": text("sglang:num_queue_reqs 0\nprocess_start_time_seconds 9\n"),
+		"empty":        text(""),
+		"404": func(*http.Request) (*http.Response, error) {
+			return response(http.StatusNotFound, strings.NewReader(load(0, 0, 0))), nil
+		},
+		"redirect": func(*http.Request) (*http.Response, error) {
+			return response(http.StatusFound, strings.NewReader(load(0, 0, 0))), nil
+		},
+		"cut": func(*http.Request) (*http.Response, error) {
+			return response(http.StatusOK, io.MultiReader(strings.NewReader(load(0, 0, 0)), iotest.ErrReader(io.ErrUnexpectedEOF))), nil
+		},
+		"too long": text(load(0, 0, 0) + strings.Repeat("x 1\n", 2<<20)),
+		"says too long": func(*http.Request) (*http.Response, error) {
+			r := response(http.StatusOK, strings.NewReader(load(0, 0, 0)))
+			r.ContentLength = 5 << 20
+			return r, nil
+		},
+		"refuses": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(w *world) {
+				w.configure(config("", false))
+				host := w.endpoints(1)[0]
+				w.set(host, text(load(7, 2, 0.5)))
+				time.Sleep(time.Second)
+				synctest.Wait()
+				w.set(host, broken)
+				before := w.see()[0]
+				time.Sleep(3 * time.Second)
+				after, ok := w.see()[0]
+				if !ok || after.Waiting != 7 || after.AgeMs < before.AgeMs+2500 {
+					t.Errorf("after 3 s: %+v (known %v), before %+v", after, ok, before)
+				}
+				time.Sleep(3 * time.Second)
+				if got, ok := w.see()[0]; ok {
+					t.Errorf("after 6 s still %+v", got)
+				}
+				if r, ok := w.store.Reading(0, 1); !ok || r.Load.Waiting != 7 {
+					t.Errorf("last reading %+v, %v", r, ok)
+				}
+			})
+		})
+	}
+}
+
+func TestResults(t *testing.T) {
+	t.Parallel()
+	answer := func(status int, body io.Reader) func(*http.Request) (*http.Response, error) {
+		return func(*http.Request) (*http.Response, error) { return response(status, body), nil }
+	}
+	for result, broken := range map[Result]func(*http.Request) (*http.Response, error){
+		ResultTimeout:     hang,
+		ResultUnreachable: nil,
+		ResultStatus:      answer(http.StatusInternalServerError, strings.NewReader(load(0, 0, 0))),
+		ResultTooLarge:    text(strings.Repeat("x 1\n", 2<<20)),
+		ResultUnknownPage: text("<html>\n"),
+		ResultBroken:      answer(http.StatusOK, iotest.ErrReader(errors.New("reset"))),
+	} {
+		t.Run(result.String(), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(w *world) {
+				w.configure(config("", false))
+				w.set(w.endpoints(1)[0], broken)
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				for r := range numResults {
+					if got := w.store.Scrapes(r); (got > 0) != (r == result) {
+						t.Errorf("%s: %d", r, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestReloadKeepsReadings(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.configure(config("", true))
+		hosts := w.endpoints(10)
+		for _, h := range hosts {
+			w.set(h, text(load(1, 2, 0.5)))
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		w.forget()
+		w.configure(config("scrapeInterval: 500ms", true))
+		if got := len(w.see()); got != 10 {
+			t.Errorf("%d endpoints are known right after the reload", got)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		for _, h := range hosts {
+			if n := len(w.asked(h)); n < 19 || n > 21 {
+				t.Errorf("%s was asked %d times in 10 s at 500 ms", h, n)
+			}
+		}
+		if w.most != 1 {
+			t.Errorf("%d requests at once to one endpoint", w.most)
+		}
+	})
+}
+
+func TestEmptyWithoutPlugin(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.configure(config("", false))
+		w.set(w.endpoints(1)[0], text(load(1, 2, 0.5)))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		w.types = append(w.types[:0:0], w.types[2:]...)
+		w.configure(scheduling.Config{ProfileName: "p", MaxPicks: 1, Profile: []scheduling.Ref{{Name: "first-picker", Path: "profile[0]"}}})
+		w.forget()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(w.all()); n != 0 {
+			t.Errorf("%d scrapes without a plugin", n)
+		}
+		if r, ok := w.store.Reading(0, 1); ok {
+			t.Errorf("still knows %+v", r)
+		}
+	})
+}
+
+// TestLateAnswerOfOldInstance replaces an endpoint while its page is on the way.
+func TestLateAnswerOfOldInstance(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.configure(config("scrapeTimeout: 30s", false))
+		const host = "10.0.0.1:8000"
+		release := make(chan struct{})
+		w.set(host, func(*http.Request) (*http.Response, error) { // deaf to its context
+			<-release
+			return response(http.StatusOK, strings.NewReader(load(99, 0, 0))), nil
+		})
+		w.pool.Update([]scheduling.EndpointSpec{{Address: host, UID: "old"}})
+		time.Sleep(time.Second)
+		w.set(host, hang)
+		w.pool.Update([]scheduling.EndpointSpec{{Address: host, UID: "new"}})
+		close(release)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := w.see(); len(got) != 0 {
+			t.Errorf("the new instance has the old one's %+v", got)
+		}
+		if w.store.Scrapes(ResultGone) != 1 || w.store.Scrapes(ResultOK) != 0 {
+			t.Errorf("%d gone, %d ok", w.store.Scrapes(ResultGone), w.store.Scrapes(ResultOK))
+		}
+		if _, _, ok := w.store.CacheConfig(0, 2); ok {
+			t.Error("cache configuration of the old instance")
+		}
+	})
+}
+
+func TestURLs(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.configure(config("", false))
+		w.pool.Update([]scheduling.EndpointSpec{
+			{Address: "10.0.0.1:8000"},
+			{Address: "10.0.0.2:8000", Engine: "trtllm"},
+			{Address: "10.0.0.3:8000", MetricsURL: "http://10.0.0.3:9000/m"},
+			{Address: "[fd00::1]:8000", Engine: "sglang"},
+			{Address: "10.0.0.4:8000", MetricsURL: "ftp://10.0.0.4/m"},
+		})
+		w.set("[fd00::1]:8000", text("sglang:num_queue_reqs 5\n"))
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		got := map[string]string{}
+		for _, a := range w.all() {
+			got[a.host] = a.path
+		}
+		want := map[string]string{
+			"10.0.0.1:8000": "/metrics", "10.0.0.2:8000": "/prometheus/metrics", "10.0.0.3:9000": "/m", "[fd00::1]:8000": "/metrics",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("asked (-want +got):\n%s", diff)
+		}
+		if m := w.see()[3]; m.Waiting != 5 {
+			t.Errorf("SGLang endpoint: %+v", m)
+		}
+	})
+}
+
+func TestPathParameter(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.configure(config("{path: /other, engine: sglang}", false))
+		w.set(w.endpoints(1)[0], text("sglang:num_queue_reqs 5\n"))
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		if got := w.all(); len(got) == 0 || got[0].path != "/other" {
+			t.Errorf("asked %+v", got)
+		}
+		if m := w.see()[0]; m.Waiting != 5 {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
+type loss struct {
+	ordinal    int
+	generation uint64
+	cause      Loss
+}
+
+// TestC34_SleepAndRestartLoseTheCache follows one engine through sleep and restarts in place.
+func TestC34_SleepAndRestartLoseTheCache(t *testing.T) {
+	t.Parallel()
+	const awake, asleep = "vllm:engine_sleep_state{sleep_state=\"awake\"} 1\n", "vllm:engine_sleep_state{sleep_state=\"awake\"} 0\n"
+	cache := func(n int) string {
+		return fmt.Sprintf("vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%d\"} 1\n", n)
+	}
+	start := func(at float64) string { return fmt.Sprintf("process_start_time_seconds %v\n", at) }
+	queries := func(n int) string { return fmt.Sprintf("vllm:prefix_cache_queries_total %d\n", n) }
+	bubble(t, func(w *world) {
+		var losses []loss
+		stop := w.store.OnCacheLost(func(ordinal int, generation uint64, cause Loss) {
+			losses = append(losses, loss{ordinal, generation, cause})
+		})
+		w.configure(config("", true))
+		host := w.endpoints(1)[0]
+		for _, step := range []struct {
+			name, page string
+			want       []loss
+			blocks     int
+		}{
+			{"first page", awake + start(100) + queries(50) + cache(1000), nil, 1000},
+			{"nothing new", awake + start(100) + queries(60), nil, 1000}, // the cache's shape is remembered
+			{"falls asleep", asleep + start(100) + queries(60), []loss{{0, 1, LostBySleep}}, 1000},
+			{"sleeps on", asleep + start(100) + queries(60), nil, 1000},
+			{"wakes", awake + start(100) + queries(60), nil, 1000},
+			{"restarts", awake + start(200) + queries(0), []loss{{0, 1, LostByRestart}}, 0},
+			{"has another cache now", awake + start(200) + queries(0) + cache(500), nil, 500},
+			{"older clock", awake + start(199) + queries(9) + cache(500), nil, 500},
+			{"no start time", awake + queries(10) + cache(500), nil, 500},
+			{"back with it", awake + start(300) + queries(1) + cache(500), []loss{{0, 1, LostByRestart}}, 500},
+		} {
+			losses = nil
+			w.set(host, text(load(0, 0, 0)+step.page))
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if diff := cmp.Diff(step.want, losses, cmp.AllowUnexported(loss{})); diff != "" {
+				t.Errorf("%s: losses (-want +got):\n%s", step.name, diff)
+			}
+			if _, blocks, _ := w.store.CacheConfig(0, 1); blocks != step.blocks {
+				t.Errorf("%s: %d blocks, want %d", step.name, blocks, step.blocks)
+			}
+		}
+		stop()
+		w.set(host, text(load(0, 0, 0)+start(400)))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(losses) != 1 {
+			t.Errorf("told after the end: %+v", losses)
+		}
+	})
+}
+
+// TestRestartByCounters follows an engine whose page does not say when it was started.
+func TestRestartByCounters(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		restarts := 0
+		w.store.OnCacheLost(func(int, uint64, Loss) { restarts++ })
+		w.configure(config("", false))
+		host := w.endpoints(1)[0]
+		for _, step := range []struct {
+			name, page string
+			want       int
+		}{
+			{"first page", `vllm:prefix_cache_queries_total{engine="0"} 50` + "\n" + `vllm:prefix_cache_queries_total{engine="1"} 50` + "\n", 0},
+			{"one engine is missing", `vllm:prefix_cache_queries_total{engine="0"} 60` + "\n", 0},
+			{"back", `vllm:prefix_cache_queries_total{engine="0"} 61` + "\n" + `vllm:prefix_cache_queries_total{engine="1"} 50` + "\n", 0},
+			{"counts anew", `vllm:prefix_cache_queries_total{engine="0"} 1` + "\n" + `vllm:prefix_cache_queries_total{engine="1"} 2` + "\n", 1},
+			{"counts on", `vllm:prefix_cache_queries_total{engine="0"} 5` + "\n" + `vllm:prefix_cache_queries_total{engine="1"} 2` + "\n", 1},
+		} {
+			w.set(host, text(step.page))
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if restarts != step.want {
+				t.Errorf("%s: %d restarts, want %d", step.name, restarts, step.want)
+			}
+		}
+	})
+}
+
+// TestInfoAloneReadsSeldom has nobody who needs the load: the first pages are read soon, then few.
+func TestInfoAloneReadsSeldom(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		cfg := scheduling.Config{ProfileName: "p", MaxPicks: 1, Profile: []scheduling.Ref{{Name: "first-picker", Path: "profile[0]"}},
+			Plugins: []scheduling.Spec{{Name: infoUserType, Type: infoUserType}}}
+		w.configure(cfg)
+		if _, ok := w.scheduler.Plugin(InfoTypeName).(*InfoProducer); !ok {
+			t.Fatal("the need did not create the producer")
+		}
+		hosts := w.endpoints(20)
+		for _, h := range hosts {
+			w.set(h, text("vllm:cache_config_info{block_size=\"32\",num_gpu_blocks=\"9\"} 1\n"))
+		}
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		for i := range hosts {
+			if size, blocks, ok := w.store.CacheConfig(i, uint64(i+1)); !ok || size != 32 || blocks != 9 {
+				t.Errorf("endpoint %d: %d, %d, %v", i, size, blocks, ok)
+			}
+		}
+		w.forget()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(w.all()); n < 20*11 || n > 20*13 {
+			t.Errorf("%d scrapes of 20 endpoints in a minute; one per 5 s is meant", n)
+		}
+	})
+}
+
+// TestInfoBesideMetricsReadsNothing has the load read often: what the other plugin needs stands on the same pages.
+func TestInfoBesideMetricsReadsNothing(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.configure(config("scrapeInterval: 1s", true))
+		hosts := w.endpoints(20)
+		for _, h := range hosts {
+			w.set(h, text(load(0, 0, 0)))
+		}
+		time.Sleep(3 * time.Second)
+		w.forget()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, h := range hosts {
+			if n := len(w.asked(h)); n < 59 || n > 62 {
+				t.Errorf("%s was asked %d times in a minute at 1 s", h, n)
+			}
+		}
+	})
+}
+
+func TestEndpointsComeAndGo(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.configure(config("", false))
+		hosts := w.endpoints(5)
+		for _, h := range hosts {
+			w.set(h, text(load(1, 2, 0.5)))
+		}
+		time.Sleep(time.Second)
+		w.endpoints(2)
+		w.forget()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for _, h := range hosts[2:] {
+			if n := len(w.asked(h)); n > 0 {
+				t.Errorf("%s left and was asked %d times", h, n)
+			}
+		}
+		w.endpoints(5)
+		if got := len(w.see()); got != 2 {
+			t.Errorf("%d endpoints are known, of which 3 came back this moment", got)
+		}
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		if got := len(w.see()); got != 5 {
+			t.Errorf("%d endpoints are known", got)
+		}
+	})
+}
