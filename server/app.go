@@ -96,15 +96,11 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a := &App{options: o, logger: o.Logger, start: time.Now(), pool: scheduling.NewPool(), stats: &discovery.Stats{},
 		reloaded: make(chan struct{}, 1)}
 	a.types = Plugins(Environment{Now: a.now, Logger: o.Logger, Registerer: o.Registry, HashSeed: blockhash.NewSeed()})
-	file, err := a.read()
+	file, scheduler, err := config.Open(o.ConfigPath, o.Environment, a.types, a.override)
 	if err != nil {
 		return nil, err
 	}
-	first, err := a.build(file, nil)
-	if err != nil {
-		return nil, err
-	}
-	a.adopt(first)
+	a.adopt(a.running(file, scheduler))
 	for _, w := range file.Warnings {
 		a.logger.Warn("configuration", "warning", w.Error())
 	}

@@ -10,24 +10,16 @@ import (
 	"github.com/sluice-epp/sluice/server/config"
 )
 
-// read reads the configuration file.
-func (a *App) read() (*config.File, error) {
-	if a.options.ConfigPath == "" {
-		return config.Default()
+// override is what the command line changes in a file.
+func (a *App) override(c *config.Config) {
+	if a.options.Override != nil {
+		a.options.Override(c)
 	}
-	return config.Load(a.options.ConfigPath, a.options.Environment)
 }
 
-// build builds the scheduler of a file; previous is the scheduler in force, or nil.
-func (a *App) build(file *config.File, previous *scheduling.Scheduler) (*running, error) {
-	if a.options.Override != nil {
-		a.options.Override(&file.Config)
-	}
-	scheduler, err := file.Build(a.types, previous)
-	if err != nil {
-		return nil, err
-	}
-	return &running{file: file, scheduler: scheduler, effective: file.Effective(a.types), hash: file.Hash(a.types)}, nil
+// running describes a file whose scheduler was built.
+func (a *App) running(file *config.File, scheduler *scheduling.Scheduler) *running {
+	return &running{file: file, scheduler: scheduler, effective: file.Effective(a.types), hash: file.Hash(a.types)}
 }
 
 // adopt puts a configuration in force.
@@ -46,10 +38,12 @@ func (a *App) adopt(next *running) {
 // Requests in flight end under the configuration that picked for them.
 func (a *App) apply(file *config.File) error {
 	before := a.current.Load()
-	next, err := a.build(file, before.scheduler)
+	a.override(&file.Config)
+	scheduler, err := file.Build(a.types, before.scheduler)
 	if err != nil {
 		return err
 	}
+	next := a.running(file, scheduler)
 	a.adopt(next)
 	before.unwatch()
 	select {

@@ -35,22 +35,26 @@ func (f *File) Build(types []scheduling.PluginType, previous *scheduling.Schedul
 	return scheduler, nil
 }
 
-// Open is Load, or Default where path is empty, and Build in one, with the faults of both.
-func Open(path string, lookup func(string) (string, bool), types []scheduling.PluginType) (*File, *scheduling.Scheduler, error) {
+// Open is Load, or Default where path is empty, and Build in one, with the faults of both. changes are made to the
+// server's sections in between, as command-line flags do.
+func Open(path string, lookup func(string) (string, bool), types []scheduling.PluginType, changes ...func(*Config)) (*File, *scheduling.Scheduler, error) {
 	if path == "" {
-		return open("built-in configuration", []byte(DefaultText), lookup, types)
+		return open("built-in configuration", []byte(DefaultText), lookup, types, changes...)
 	}
 	data, err := read(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	return open(path, data, lookup, types)
+	return open(path, data, lookup, types, changes...)
 }
 
-func open(name string, data []byte, lookup func(string) (string, bool), types []scheduling.PluginType) (*File, *scheduling.Scheduler, error) {
+func open(name string, data []byte, lookup func(string) (string, bool), types []scheduling.PluginType, changes ...func(*Config)) (*File, *scheduling.Scheduler, error) {
 	f, faults := parse(name, data, lookup)
 	if f == nil {
 		return nil, nil, faults.err()
+	}
+	for _, change := range changes {
+		change(&f.Config)
 	}
 	scheduler, err := f.Build(types, nil)
 	if len(faults) == 0 {

@@ -105,7 +105,7 @@ func defaultConfig() Config {
 			MaxRequestBodyBytes: 64 << 20,
 			MaxEndpointsInPick:  1,
 			PickTimeout:         30 * time.Second,
-			ProduceTimeout:      400 * time.Millisecond,
+			ProduceTimeout:      150 * time.Millisecond,
 			DrainDelay:          5 * time.Second,
 			DrainTimeout:        30 * time.Second,
 		},
