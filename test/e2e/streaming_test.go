@@ -46,11 +46,17 @@ func (s *steps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
+// stepping serves an engine that streams in steps, and returns its address.
+func stepping(t *testing.T, s *steps) string {
+	t.Helper()
+	return lab.Serve(t, envoytest.PodIPs(t, 1)[0]+":0", s)
+}
+
 // Each event reaches the client when the engine writes it: the engine writes the next one only after the client has
 // read this one, so one that waited anywhere on the way would stop the stream.
 func TestEventsArriveAsProduced(t *testing.T) {
 	s := &steps{read: make(chan struct{})}
-	address := lab.Serve(t, envoytest.PodIPs(t, 1)[0]+":0", s)
+	address := stepping(t, s)
 	l := lab.New(t, lab.Plan{Engines: -1, Endpoints: []string{address}})
 	for name, p := range map[string]envoy.Params{
 		"FULL_DUPLEX_STREAMED":               {},
@@ -89,7 +95,7 @@ func TestEventsArriveAsProduced(t *testing.T) {
 // The first token moves the request from prefill to decoding while the stream is still open.
 func TestFirstTokenReleasesThePrompt(t *testing.T) {
 	s := &steps{read: make(chan struct{})}
-	address := lab.Serve(t, envoytest.PodIPs(t, 1)[0]+":0", s)
+	address := stepping(t, s)
 	l := lab.New(t, lab.Plan{Engines: -1, Endpoints: []string{address}})
 	e := l.Envoy(t, envoy.Params{})
 	res, err := l.Client.Do(lab.Request(t, http.MethodPost, e.URL("/v1/chat/completions"), strings.NewReader(lab.Chat(t, "x", 1000, 4, true))))
