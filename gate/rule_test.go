@@ -41,9 +41,7 @@ func TestBestByTTFT(t *testing.T) {
 }
 
 func TestMatchedTokensOf(t *testing.T) {
-	info := func(match, total, size int) scheduling.PrefixCacheMatchInfo {
-		return scheduling.NewPrefixCacheMatchInfo(match, total, size)
-	}
+	info := scheduling.NewPrefixCacheMatchInfo
 	tests := map[string]struct {
 		info scheduling.PrefixCacheMatchInfo
 		want float64

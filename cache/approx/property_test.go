@@ -42,10 +42,10 @@ func checkInvariants(t rapid.TB, x *index) {
 	}
 	for i := range x.shards {
 		for _, b := range bitsOf(t, &x.shards[i]) {
-			if !want[bit{b.key, b.slot}] {
+			if !want[bit(b)] {
 				t.Fatalf("hash %x is said to be in slot %d, whose LRU does not have it", b.key, b.slot)
 			}
-			delete(want, bit{b.key, b.slot})
+			delete(want, bit(b))
 		}
 	}
 	if len(want) > 0 {

@@ -187,8 +187,13 @@ func serve(t *testing.T, s *Server) extprocv3.ExternalProcessorClient {
 	l := bufconn.Listen(1 << 20)
 	g := grpc.NewServer(grpc.MaxRecvMsgSize(65 << 20))
 	extprocv3.RegisterExternalProcessorServer(g, s)
-	done := make(chan error, 1)
-	go func() { done <- g.Serve(l) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := g.Serve(l); err != nil {
+			t.Errorf("serving: %v", err)
+		}
+	}()
 	conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(65<<20), grpc.MaxCallSendMsgSize(65<<20)),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))

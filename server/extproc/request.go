@@ -64,7 +64,7 @@ func (st *stream) onRequestHeaders(h *extprocv3.HttpHeaders) error {
 			break
 		}
 	}
-	st.spans.start(st.server.cfg.Tracer, st.grpc.Context(), &r.Request)
+	st.spans.start(st.grpc.Context(), st.server.cfg.Tracer, &r.Request)
 	if length := contentLength(&r.Request); length > st.server.cfg.MaxRequestBodyBytes && st.requestMode != modeNone {
 		return st.tooLarge(length)
 	}

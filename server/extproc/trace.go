@@ -23,7 +23,7 @@ type spans struct {
 var propagator = propagation.TraceContext{}
 
 // start joins the client's trace, where there is one and it is sampled.
-func (s *spans) start(tracer trace.Tracer, ctx context.Context, r *scheduling.Request) {
+func (s *spans) start(ctx context.Context, tracer trace.Tracer, r *scheduling.Request) {
 	if tracer == nil {
 		return
 	}

@@ -63,7 +63,7 @@ func TestUnsampledSpansAllocateNothing(t *testing.T) {
 	r := &scheduling.Request{}
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {
-		s.start(nil, ctx, r)
+		s.start(ctx, nil, r)
 		if s.observe() != nil {
 			t.Error("observed")
 		}

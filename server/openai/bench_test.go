@@ -3,12 +3,14 @@ package openai_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/openai"
 )
@@ -105,7 +107,7 @@ func BenchmarkJSONText(b *testing.B) {
 			for b.Loop() {
 				d := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true))
 				for {
-					if _, err := d.ReadToken(); err == io.EOF {
+					if _, err := d.ReadToken(); errors.Is(err, io.EOF) {
 						break
 					} else if err != nil {
 						b.Fatal(fmt.Errorf("jsontext: %w", err))

@@ -8,9 +8,10 @@ import (
 	"testing"
 	"unicode/utf16"
 
+	"pgregory.net/rapid"
+
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/openai"
-	"pgregory.net/rapid"
 )
 
 func TestC15_CacheSalt(t *testing.T) {

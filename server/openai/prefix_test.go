@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/openai"
-	"pgregory.net/rapid"
 )
 
 // client serialises requests in one of the ways that clients do.

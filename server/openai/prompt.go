@@ -250,7 +250,7 @@ func saysNothing(raw []byte) bool {
 // prompts reads a prompt or a batch: a string, a list of strings, a list of token ids, a list of such lists, or a mix.
 func (r *request) prompts() bool {
 	r.begin(mainSection)
-	ok := true
+	var ok bool
 	switch r.peek() {
 	case '[':
 		ok = r.batch()

@@ -9,8 +9,9 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/tmaxmax/go-sse"
+
+	"github.com/sluice-epp/sluice/scheduling"
 )
 
 // eventsOf is the data of a stream's events as go-sse reads them; the end of the stream ends the last event.

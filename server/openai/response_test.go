@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/openai"
 )

@@ -156,7 +156,7 @@ type request struct {
 // document reads the whole body.
 func (r *request) document() bool {
 	r.space()
-	ok := false
+	var ok bool
 	if r.peek() == '{' {
 		ok = r.object()
 	} else {

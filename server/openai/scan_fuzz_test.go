@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/openai"
 )

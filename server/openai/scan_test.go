@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/openai"
 )

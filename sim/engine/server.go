@@ -19,8 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -88,7 +87,7 @@ func New(cfg Config) (*Server, error) {
 		Handler:           http.HandlerFunc(s.serve),
 		Protocols:         &protocols,
 		ReadHeaderTimeout: 30 * time.Second,
-		ErrorLog:          log.New(io.Discard, "", 0), // broken connections are the clients' business
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // broken connections are the clients' business
 	}
 	return s, nil
 }

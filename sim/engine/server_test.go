@@ -331,7 +331,7 @@ func TestFaultRefuse(t *testing.T) {
 	}
 	if c, err := net.Dial("tcp", addr); !errors.Is(err, syscall.ECONNREFUSED) {
 		if c != nil {
-			c.Close()
+			_ = c.Close()
 		}
 		t.Errorf("dial: error = %v, want connection refused", err)
 	}
@@ -340,8 +340,8 @@ func TestFaultRefuse(t *testing.T) {
 		if err != nil {
 			return false
 		}
-		res.Body.Close()
-		return res.StatusCode == 200
+		_ = res.Body.Close()
+		return res.StatusCode == http.StatusOK
 	})
 	if s.Addr().String() != addr {
 		t.Errorf("address changed from %s to %s", addr, s.Addr())

@@ -73,12 +73,19 @@ func (d *demo) choosePorts() error {
 	for i := range d.enginePorts {
 		ports = append(ports, &d.enginePorts[i])
 	}
-	for _, p := range ports { // all held until the last is found, so that no two are the same
+	// All are held until the last is found, so that no two are the same.
+	var held []net.Listener
+	defer func() {
+		for _, l := range held {
+			_ = l.Close()
+		}
+	}()
+	for _, p := range ports {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return fmt.Errorf("looking for a free port: %w", err)
 		}
-		defer func() { _ = l.Close() }()
+		held = append(held, l)
 		a, ok := l.Addr().(*net.TCPAddr)
 		if !ok {
 			return fmt.Errorf("listening on %v, which is not TCP", l.Addr())
