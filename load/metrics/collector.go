@@ -114,7 +114,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(ch, bytesDesc, prometheus.CounterValue, float64(s.bytes.Load()))
 	send(ch, malformedDesc, prometheus.CounterValue, float64(s.malformed.Load()))
 	send(ch, droppedDesc, prometheus.CounterValue, float64(s.droppedAdapters.Load()))
-	for _, cause := range []Loss{LostByRestart, LostBySleep} {
+	for _, cause := range []loss{lostByRestart, lostBySleep} {
 		send(ch, lossesDesc, prometheus.CounterValue, float64(s.losses[cause].Load()), cause.String())
 	}
 	n := c.store.census()

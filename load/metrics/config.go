@@ -25,14 +25,20 @@ type Parameters struct {
 	MaxPageBytes int64 `yaml:"maxPageBytes"`
 }
 
-// InfoParameters are the parameters of engine-info-producer; their meaning is that of Parameters.
+// InfoParameters are the parameters of engine-info-producer.
 type InfoParameters struct {
-	// ScrapeInterval 0 means max(5s, endpoints × 20ms).
+	// ScrapeInterval is the time from one reading of an endpoint's page to the next. 0 means max(5s, endpoints × 20ms). A
+	// page that was just read for its load is not read again.
 	ScrapeInterval time.Duration `yaml:"scrapeInterval"`
-	ScrapeTimeout  time.Duration `yaml:"scrapeTimeout"`
-	Path           string        `yaml:"path"`
-	Engine         string        `yaml:"engine"`
-	MaxPageBytes   int64         `yaml:"maxPageBytes"`
+	// ScrapeTimeout is how long a page may take, from the connection to its last byte.
+	ScrapeTimeout time.Duration `yaml:"scrapeTimeout"`
+	// Path is where engines serve their pages; empty means the engine's usual path. An endpoint's own metrics URL goes
+	// before it.
+	Path string `yaml:"path"`
+	// Engine is the engine that endpoints are taken for which do not say what they are.
+	Engine string `yaml:"engine"`
+	// MaxPageBytes bounds a page; a longer one is an error.
+	MaxPageBytes int64 `yaml:"maxPageBytes"`
 }
 
 const (

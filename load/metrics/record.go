@@ -65,10 +65,10 @@ func (r *record) forgive() {
 }
 
 // take makes a reading the instance's newest. lost says that it tells of a cache that is not what it was.
-func (r *record) take(next *Reading) (lost bool, cause Loss) {
+func (r *record) take(next *Reading) (lost bool, cause loss) {
 	previous := r.last.Load()
 	lost, cause = next.lossSince(previous)
-	if previous != nil && !(lost && cause == LostByRestart) {
+	if previous != nil && !(lost && cause == lostByRestart) {
 		next.keep(previous)
 	}
 	r.last.Store(next)
@@ -91,17 +91,17 @@ func (r *Reading) keep(previous *Reading) {
 // lossSince reports whether the engine lost its cache since the reading before. A process that was started later is
 // another one. Where engines do not say when they were started, a counter that went back tells, provided that no engine
 // is missing from the sum. Falling asleep puts the cache away, whatever the level.
-func (r *Reading) lossSince(previous *Reading) (bool, Loss) {
+func (r *Reading) lossSince(previous *Reading) (bool, loss) {
 	if previous == nil {
-		return r.Sleep == Asleep, LostBySleep
+		return r.Sleep == Asleep, lostBySleep
 	}
 	switch {
 	case r.StartTime > 0 && previous.StartTime > 0:
 		if r.StartTime > previous.StartTime {
-			return true, LostByRestart
+			return true, lostByRestart
 		}
 	case r.PrefixQueries >= 0 && r.PrefixQueries < previous.PrefixQueries && r.queriesSamples >= previous.queriesSamples:
-		return true, LostByRestart
+		return true, lostByRestart
 	}
-	return r.Sleep == Asleep && previous.Sleep != Asleep, LostBySleep
+	return r.Sleep == Asleep && previous.Sleep != Asleep, lostBySleep
 }

@@ -42,7 +42,7 @@ type Store struct {
 	mu      sync.Mutex // guards what follows, and serialises changes of the table
 	version uint64     // of the snapshot behind the table
 	users   []*poller
-	lost    []*func(ordinal int, generation uint64, cause Loss)
+	lost    []*func(ordinal int, generation uint64)
 
 	stats stats
 }
@@ -92,27 +92,26 @@ func (s *Store) last(ordinal int, generation uint64) *Reading {
 	return table[ordinal].last.Load()
 }
 
-// Loss is why an engine no longer holds what its KV cache held.
-type Loss uint8
+// loss is why an engine no longer holds what its KV cache held.
+type loss uint8
 
-// The causes of a lost cache.
 const (
-	LostByRestart Loss = iota // the engine's process was started anew under the same address
-	LostBySleep               // the engine sleeps and has put its cache away
+	lostByRestart loss = iota // the engine's process was started anew under the same address
+	lostBySleep               // the engine sleeps and has put its cache away
 )
 
-// String is the cause's name as logs show it.
-func (l Loss) String() string {
-	if l == LostBySleep {
+// String is the cause's name as logs and metrics show it.
+func (l loss) String() string {
+	if l == lostBySleep {
 		return "sleep"
 	}
 	return "restart"
 }
 
 // OnCacheLost makes f be called whenever an endpoint instance that stays turns out to have lost its cache, so that an
-// index can forget what it believed. f is called between two scrapes of that endpoint and should return soon. The
-// returned function ends it.
-func (s *Store) OnCacheLost(f func(ordinal int, generation uint64, cause Loss)) (stop func()) {
+// index can forget what it believed: the engine's process was started anew, or it sleeps. f is called between two
+// scrapes of that endpoint and should return soon. The returned function ends it.
+func (s *Store) OnCacheLost(f func(ordinal int, generation uint64)) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := &f
@@ -120,18 +119,18 @@ func (s *Store) OnCacheLost(f func(ordinal int, generation uint64, cause Loss)) 
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.lost = slices.DeleteFunc(slices.Clone(s.lost), func(q *func(int, uint64, Loss)) bool { return q == p })
+		s.lost = slices.DeleteFunc(slices.Clone(s.lost), func(q *func(int, uint64)) bool { return q == p })
 	}
 }
 
-func (s *Store) announceLoss(r *record, cause Loss) {
+func (s *Store) announceLoss(r *record, cause loss) {
 	s.stats.losses[cause].Add(1)
 	s.logger.Info("an engine's cache is lost", "endpoint", r.address, "cause", cause.String())
 	s.mu.Lock()
 	watchers := s.lost
 	s.mu.Unlock()
 	for _, f := range watchers {
-		(*f)(r.ordinal, r.generation, cause)
+		(*f)(r.ordinal, r.generation)
 	}
 }
 
