@@ -24,5 +24,6 @@ func usageOf(s *os.ProcessState) (Usage, error) {
 	if !ok {
 		return Usage{}, fmt.Errorf("no resource usage of a process here: %T", s.SysUsage())
 	}
-	return Usage{CPU: s.UserTime() + s.SystemTime(), PeakRSS: int64(r.Maxrss) * maxRSSUnit}, nil
+	peak := int64(r.Maxrss) * maxRSSUnit //nolint:unconvert // ru_maxrss is 32 bits wide on 32-bit systems
+	return Usage{CPU: s.UserTime() + s.SystemTime(), PeakRSS: peak}, nil
 }

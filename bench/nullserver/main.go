@@ -1,0 +1,84 @@
+// Command nullserver is the least that an ext_proc server can do: the same protocol and the same gRPC server as
+// `sluice serve`, and nothing decided. What a request costs here no endpoint picker in Go can undercut.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-epp/sluice/server/transport"
+)
+
+// maxBody is the largest request body, the same as the default of `sluice serve`.
+const maxBody = 64 << 20
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:0", "address of the ext_proc server, plaintext")
+	admin := flag.String("admin", "127.0.0.1:0", "address of metrics and profiles")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := serve(ctx, slog.New(slog.NewJSONHandler(os.Stderr, nil)), *listen, *admin)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "nullserver: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// serve serves until ctx is over. It logs its addresses as `sluice serve` does.
+func serve(ctx context.Context, logger *slog.Logger, listen, admin string) error {
+	grpcListener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return fmt.Errorf("-listen: %w", err)
+	}
+	adminListener, err := net.Listen("tcp", admin)
+	if err != nil {
+		return errors.Join(fmt.Errorf("-admin: %w", err), grpcListener.Close())
+	}
+	grpcServer := transport.NewServer(nil, maxBody)
+	extprocv3.RegisterExternalProcessorServer(grpcServer, null{})
+	adminServer := &http.Server{Handler: adminHandler(), ReadHeaderTimeout: 10 * time.Second}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return grpcServer.Serve(grpcListener) })
+	g.Go(func() error {
+		if err := adminServer.Serve(adminListener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		grpcServer.Stop()
+		return adminServer.Close()
+	})
+	logger.Info("serving", "grpc", grpcListener.Addr().String(), "admin", adminListener.Addr().String())
+	return g.Wait()
+}
+
+// adminHandler serves what a measurement reads of a server: its Go metrics and its profiles.
+func adminHandler() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector())
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	return mux
+}
