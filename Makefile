@@ -58,7 +58,7 @@ test-all: ## Run what `test` runs with the long cases, then long fuzzing and the
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for a short while (FUZZTIME each, FUZZBUDGET seconds in all)
-	@FUZZTIME=$(or $(FUZZTIME),5s) FUZZBUDGET=$(or $(FUZZBUDGET),150) scripts/fuzz.sh
+	@FUZZTIME=$(or $(FUZZTIME),5s) FUZZBUDGET=$(or $(FUZZBUDGET),90) scripts/fuzz.sh
 
 .PHONY: lint
 lint: $(TOOLS)/bin/golangci-lint ## Run golangci-lint, gofmt included

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every native fuzz target in the tree for a short while.
 #
-#   FUZZTIME=5s FUZZBUDGET=150 scripts/fuzz.sh [FOLDER...]
+#   FUZZTIME=5s FUZZBUDGET=90 scripts/fuzz.sh [FOLDER...]
 #
 # FUZZTIME is the time for each target and FUZZBUDGET the seconds for all of them: with many
 # targets each gets an equal, smaller share, at least one second. Building is not counted.
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 each=${FUZZTIME:-5s}
 each=${each%s}
-budget=${FUZZBUDGET:-150}
+budget=${FUZZBUDGET:-90}
 
 mapfile -t targets < <(
   grep -rE --include='*_test.go' --exclude-dir=.tools --exclude-dir=testdata -o '^func Fuzz[A-Za-z0-9_]*' "${@:-.}" |
