@@ -74,8 +74,9 @@ buf-lint: $(TOOLS)/bin/buf ## Lint the protobuf files
 	$< format --diff --exit-code
 
 .PHONY: generate
-generate: $(TOOLS)/bin/buf $(TOOLS)/bin/protoc-gen-go $(TOOLS)/bin/protoc-gen-go-grpc ## Generate Go from the protobuf files
+generate: $(TOOLS)/bin/buf $(TOOLS)/bin/protoc-gen-go $(TOOLS)/bin/protoc-gen-go-grpc ## Generate Go from the protobuf files, the configuration reference and the tokenizer's merges
 	$< generate
+	$(GO) generate ./...
 
 .PHONY: check-generated
 check-generated: $(TOOLS)/bin/buf $(TOOLS)/bin/protoc-gen-go $(TOOLS)/bin/protoc-gen-go-grpc ## Fail if the generated code is not fresh

@@ -20,7 +20,7 @@ type AttachEnvoyCommand struct {
 	Sluice         string        `help:"Address of 'sluice serve' as Envoy reaches it." default:"127.0.0.1:9002" placeholder:"HOST:PORT"`
 	TLS            bool          `help:"Speak TLS to Sluice, trusting any certificate: what a Sluice that does not listen on loopback wants by default."`
 	CA             string        `help:"Path, on Envoy's machine, of the CA that Sluice's certificate must chain to. Implies --tls." placeholder:"FILE"`
-	OverrideHost   bool          `help:"Choose among listed endpoints (Envoy 1.35 or newer): ordered fallbacks, and a report of who served. Without it Envoy dials whatever Sluice picks (ORIGINAL_DST)."`
+	OverrideHost   bool          `help:"Choose among listed endpoints (Envoy 1.38 or newer): ordered fallbacks, and a report of who served. Without it Envoy dials whatever Sluice picks (ORIGINAL_DST)."`
 	Endpoint       []string      `help:"An engine, ip:port, exactly as Sluice knows it; needed by --override-host; may be repeated." placeholder:"IP:PORT"`
 	RequestBody    string        `help:"How Envoy sends request bodies: full-duplex-streamed, buffered, buffered-partial, streamed or none." default:"full-duplex-streamed" placeholder:"MODE"`
 	ResponseBody   string        `help:"How Envoy sends response bodies: full-duplex-streamed, streamed or none." default:"full-duplex-streamed" placeholder:"MODE"`
