@@ -141,8 +141,13 @@ func (p *process) wantFair(shares map[string]int, hosts ...string) {
 
 const a, b, c = "10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000"
 
-var busy = "vllm:num_requests_waiting 2\nvllm:num_requests_running 5\nvllm:kv_cache_usage_perc 0.4\n" +
-	"vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"sql\",waiting_lora_adapters=\"\"} 17\n"
+const (
+	queue    = "vllm:num_requests_waiting 2\n"
+	others   = "vllm:num_requests_running 5\nvllm:kv_cache_usage_perc 0.4\n"
+	adapters = "vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"sql\",waiting_lora_adapters=\"\"} 17\n"
+)
+
+var busy = queue + others + adapters
 
 // TestC10_UnknownIsNeitherIdleNorBusy has A report its load, C hang, and B join this moment.
 func TestC10_UnknownIsNeitherIdleNorBusy(t *testing.T) {
@@ -205,8 +210,8 @@ func TestC10_MissingMetricCostsNothingElse(t *testing.T) {
 			want scheduling.EngineMetrics
 		}{
 			{busy, scheduling.EngineMetrics{Known: 15, Waiting: 2, Running: 5, KVUsage: 0.4}},
-			{busy[:strings.Index(busy, "vllm:lora")], scheduling.EngineMetrics{Known: 7, Waiting: 2, Running: 5, KVUsage: 0.4}},
-			{busy[strings.Index(busy, "vllm:num_requests_running"):], scheduling.EngineMetrics{Known: 14, Running: 5, KVUsage: 0.4}},
+			{queue + others, scheduling.EngineMetrics{Known: 7, Waiting: 2, Running: 5, KVUsage: 0.4}},
+			{others + adapters, scheduling.EngineMetrics{Known: 14, Running: 5, KVUsage: 0.4}},
 		} {
 			p.set(a, &tc.page)
 			time.Sleep(time.Second)

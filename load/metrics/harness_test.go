@@ -18,6 +18,11 @@ import (
 	"github.com/sluice-epp/sluice/scheduling/schedtest"
 )
 
+// answer is what an engine does with a request; the zero value refuses the connection.
+type answer struct {
+	do func(*http.Request) (*http.Response, error)
+}
+
 // ask is one request for a page.
 type ask struct {
 	host string
@@ -31,7 +36,7 @@ type engines struct {
 	now func() time.Duration
 
 	mu      sync.Mutex
-	answers map[string]func(r *http.Request) (*http.Response, error)
+	answers map[string]answer
 	asks    []ask
 	open    map[string]int // by host
 	most    int            // open at once on one host
@@ -45,7 +50,7 @@ func (e *engines) RoundTrip(r *http.Request) (*http.Response, error) {
 	e.open[host]++
 	e.total++
 	e.most = max(e.most, e.open[host])
-	answer := e.answers[host]
+	reply := e.answers[host].do
 	e.mu.Unlock()
 	defer func() {
 		e.mu.Lock()
@@ -53,16 +58,16 @@ func (e *engines) RoundTrip(r *http.Request) (*http.Response, error) {
 		e.open[host]--
 		e.total--
 	}()
-	if answer == nil {
+	if reply == nil {
 		return nil, fmt.Errorf("dial %s: connection refused", host)
 	}
-	return answer(r)
+	return reply(r)
 }
 
-func (e *engines) set(host string, answer func(r *http.Request) (*http.Response, error)) {
+func (e *engines) set(host string, reply answer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.answers[host] = answer
+	e.answers[host] = reply
 }
 
 // asked are the times at which a host was asked.
@@ -94,29 +99,35 @@ func response(status int, body io.Reader) *http.Response {
 }
 
 // text answers with a page at once.
-func text(page string) func(*http.Request) (*http.Response, error) {
-	return func(*http.Request) (*http.Response, error) {
-		return response(http.StatusOK, strings.NewReader(page)), nil
-	}
+func text(page string) answer { return body(http.StatusOK, strings.NewReader(page)) }
+
+// body answers with whatever can be read; with a string again and again.
+func body(status int, r io.Reader) answer {
+	return answer{func(*http.Request) (*http.Response, error) {
+		if s, ok := r.(*strings.Reader); ok {
+			return response(status, io.NewSectionReader(s, 0, s.Size())), nil
+		}
+		return response(status, r), nil
+	}}
 }
 
 // slow answers with a page after a while.
-func slow(page string, after time.Duration) func(*http.Request) (*http.Response, error) {
-	return func(r *http.Request) (*http.Response, error) {
+func slow(page string, after time.Duration) answer {
+	return answer{func(r *http.Request) (*http.Response, error) {
 		select {
 		case <-time.After(after):
 			return response(http.StatusOK, strings.NewReader(page)), nil
 		case <-r.Context().Done():
 			return nil, r.Context().Err()
 		}
-	}
+	}}
 }
 
 // hang accepts and never answers.
-func hang(r *http.Request) (*http.Response, error) {
+var hang = answer{func(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, r.Context().Err()
-}
+}}
 
 func load(waiting, running int, usage float64) string {
 	return fmt.Sprintf("vllm:num_requests_waiting %d\nvllm:num_requests_running %d\nvllm:kv_cache_usage_perc %v\n", waiting, running, usage)
@@ -166,7 +177,7 @@ func newWorld(t *testing.T) *world {
 	start := time.Now()
 	now := func() time.Duration { return time.Since(start) }
 	w := &world{T: t, pool: scheduling.NewPool(), registry: prometheus.NewRegistry(), engines: &engines{
-		now: now, answers: map[string]func(*http.Request) (*http.Response, error){}, open: map[string]int{},
+		now: now, answers: map[string]answer{}, open: map[string]int{},
 	}}
 	w.store = NewStore(Options{Now: now, Transport: w.engines, Registerer: w.registry})
 	w.types = append(w.store.Types(), schedtest.First,
@@ -217,7 +228,7 @@ func (w *world) end() {
 	w.close(w.scheduler)
 }
 
-// endpoints makes n endpoints the pool; the first are 10.0.0.1:8000, 10.0.0.2:8000 …
+// endpoints makes n endpoints the pool; the first are 10.0.0.1:8000, 10.0.0.2:8000 and so on.
 func (w *world) endpoints(n int) []string {
 	hosts := make([]string, n)
 	specs := make([]scheduling.EndpointSpec, n)

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -191,7 +192,7 @@ func (p *poller) scrape(ctx context.Context, l *loop) {
 	workspaces.Put(w)
 	s.stats.scraped(result, s.now()-start, read)
 	before, failures := l.record.end(result)
-	p.report(l, err, before, failures)
+	p.report(ctx, l, err, before, failures)
 }
 
 // accept takes a scanned page over.
@@ -207,10 +208,14 @@ func (s *Store) accept(r *record, scanned *scanner) {
 // reportAfter is how many scrapes in a row must fail before it is worth a line.
 const reportAfter = 3
 
-func (p *poller) report(l *loop, err error, before, failures int) {
+func (p *poller) report(ctx context.Context, l *loop, err error, before, failures int) {
 	switch {
 	case failures == reportAfter && before < failures:
-		p.store.logger.Warn("engine metrics cannot be read", "endpoint", l.record.address, "url", l.request.URL.Redacted(),
+		level := slog.LevelWarn
+		if !l.ready { // an engine that still starts has no page to read
+			level = slog.LevelDebug
+		}
+		p.store.logger.Log(ctx, level, "engine metrics cannot be read", "endpoint", l.record.address, "url", l.request.URL.Redacted(),
 			"failures", failures, "error", err)
 	case failures == 0 && before >= reportAfter:
 		p.store.logger.Info("engine metrics are read again", "endpoint", l.record.address)

@@ -107,7 +107,7 @@ func TestReadinessForgivesFailures(t *testing.T) {
 		w.set(spec.Address, text(load(1, 2, 0.5)))
 		w.pool.Update([]scheduling.EndpointSpec{spec})
 		time.Sleep(time.Second)
-		w.set(spec.Address, nil)
+		w.set(spec.Address, answer{})
 		time.Sleep(time.Minute) // far into the backoff
 		w.set(spec.Address, text(load(1, 2, 0.5)))
 		spec.State = scheduling.EndpointReady
@@ -122,27 +122,21 @@ func TestReadinessForgivesFailures(t *testing.T) {
 
 func TestKeepsUntilStale(t *testing.T) {
 	t.Parallel()
-	for name, broken := range map[string]func(*http.Request) (*http.Response, error){
+	for name, broken := range map[string]answer{
 		"hangs":        hang,
 		"HTML":         text("<html><body>vllm:num_requests_waiting 0</body></html>\n"),
 		"other engine": text("sglang:num_queue_reqs 0\nprocess_start_time_seconds 9\n"),
 		"empty":        text(""),
-		"404": func(*http.Request) (*http.Response, error) {
-			return response(http.StatusNotFound, strings.NewReader(load(0, 0, 0))), nil
-		},
-		"redirect": func(*http.Request) (*http.Response, error) {
-			return response(http.StatusFound, strings.NewReader(load(0, 0, 0))), nil
-		},
-		"cut": func(*http.Request) (*http.Response, error) {
-			return response(http.StatusOK, io.MultiReader(strings.NewReader(load(0, 0, 0)), iotest.ErrReader(io.ErrUnexpectedEOF))), nil
-		},
-		"too long": text(load(0, 0, 0) + strings.Repeat("x 1\n", 2<<20)),
-		"says too long": func(*http.Request) (*http.Response, error) {
+		"404":          body(http.StatusNotFound, strings.NewReader(load(0, 0, 0))),
+		"redirect":     body(http.StatusFound, strings.NewReader(load(0, 0, 0))),
+		"cut":          body(http.StatusOK, io.MultiReader(strings.NewReader(load(0, 0, 0)), iotest.ErrReader(io.ErrUnexpectedEOF))),
+		"too long":     text(load(0, 0, 0) + strings.Repeat("x 1\n", 2<<20)),
+		"says too long": {func(*http.Request) (*http.Response, error) {
 			r := response(http.StatusOK, strings.NewReader(load(0, 0, 0)))
 			r.ContentLength = 5 << 20
 			return r, nil
-		},
-		"refuses": nil,
+		}},
+		"refuses": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -173,16 +167,13 @@ func TestKeepsUntilStale(t *testing.T) {
 
 func TestResults(t *testing.T) {
 	t.Parallel()
-	answer := func(status int, body io.Reader) func(*http.Request) (*http.Response, error) {
-		return func(*http.Request) (*http.Response, error) { return response(status, body), nil }
-	}
-	for result, broken := range map[Result]func(*http.Request) (*http.Response, error){
+	for result, broken := range map[Result]answer{
 		ResultTimeout:     hang,
-		ResultUnreachable: nil,
-		ResultStatus:      answer(http.StatusInternalServerError, strings.NewReader(load(0, 0, 0))),
+		ResultUnreachable: {},
+		ResultStatus:      body(http.StatusInternalServerError, strings.NewReader(load(0, 0, 0))),
 		ResultTooLarge:    text(strings.Repeat("x 1\n", 2<<20)),
 		ResultUnknownPage: text("<html>\n"),
-		ResultBroken:      answer(http.StatusOK, iotest.ErrReader(errors.New("reset"))),
+		ResultBroken:      body(http.StatusOK, iotest.ErrReader(errors.New("reset"))),
 	} {
 		t.Run(result.String(), func(t *testing.T) {
 			t.Parallel()
@@ -292,10 +283,10 @@ func TestLateAnswerOfOldInstance(t *testing.T) {
 		w.configure(config("scrapeTimeout: 30s", false))
 		const host = "10.0.0.1:8000"
 		release := make(chan struct{})
-		w.set(host, func(*http.Request) (*http.Response, error) { // deaf to its context
+		w.set(host, answer{func(*http.Request) (*http.Response, error) { // deaf to its context
 			<-release
 			return response(http.StatusOK, strings.NewReader(load(99, 0, 0))), nil
-		})
+		}})
 		w.pool.Update([]scheduling.EndpointSpec{{Address: host, UID: "old"}})
 		time.Sleep(time.Second)
 		w.set(host, hang)
