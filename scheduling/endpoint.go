@@ -40,7 +40,7 @@ type EndpointSpec struct {
 	Labels map[string]string
 	// Engine names the engine's metric and event dialect: "vllm" (also when empty), "sglang", "trtllm", "triton".
 	Engine string
-	// MetricsURL is where its metrics page is read; empty means http://ADDRESS/metrics.
+	// MetricsURL is where its metrics page is read; empty means the engine's usual path at ADDRESS.
 	MetricsURL string
 	// Rank is the data-parallel rank that this address serves; 0 without data parallelism.
 	Rank int

@@ -20,6 +20,7 @@ import (
 
 	"github.com/sluice-epp/sluice/cache/blockhash"
 	"github.com/sluice-epp/sluice/load/ledger"
+	"github.com/sluice-epp/sluice/load/metrics"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/certs"
 	"github.com/sluice-epp/sluice/server/config"
@@ -95,12 +96,16 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a := &App{options: o, logger: o.Logger, start: time.Now(), pool: scheduling.NewPool(), stats: &discovery.Stats{},
 		reloaded: make(chan struct{}, 1)}
-	a.types = Plugins(Environment{Now: a.now, Logger: o.Logger, Registerer: o.Registry, HashSeed: blockhash.NewSeed()})
+	engines := metrics.NewStore(metrics.Options{Now: a.now, Logger: o.Logger, Registerer: o.Registry})
+	a.types = Plugins(Environment{
+		Now: a.now, Logger: o.Logger, Registerer: o.Registry, Engines: engines, HashSeed: blockhash.NewSeed(),
+	})
 	file, scheduler, err := config.Open(o.ConfigPath, o.Environment, a.types, a.override)
 	if err != nil {
 		return nil, err
 	}
 	a.adopt(a.running(file, scheduler))
+	engines.OnCacheLost(a.tellCacheLost)
 	for _, w := range file.Warnings {
 		a.logger.Warn("configuration", "warning", w.Error())
 	}

@@ -29,6 +29,8 @@ type Environment struct {
 	Logger *slog.Logger
 	// Registerer is where metrics go; nil for nowhere.
 	Registerer prometheus.Registerer
+	// Engines is what the engines say of themselves, kept once per process: it outlives reloads.
+	Engines *metrics.Store
 	// HashSeed keys the block hashes of plugins without a configured seed; made anew per process.
 	HashSeed blockhash.Seed
 }
@@ -36,24 +38,46 @@ type Environment struct {
 // Plugins are all plugin types of this version: what a configuration file may name. A new one is a line here (or in the
 // list of its package). The function is called once per Registerer.
 func Plugins(e Environment) []scheduling.PluginType {
-	// What engines say of themselves is kept once per process: it outlives reloads, and the prefix index tunes itself by it.
-	engines := metrics.NewStore(metrics.Options{Now: e.Now, Logger: e.Logger, Registerer: e.Registerer})
 	return slices.Concat(
 		[]scheduling.PluginType{
 			tokens.Type(e.Registerer),
 			approx.Type(approx.Options{
-				CacheConfig: engines, Needs: engines.Need,
+				CacheConfig: e.Engines, Needs: e.Engines.Need, // it tunes itself by what engines say
 				Seed: e.HashSeed, Logger: e.Logger, Registerer: e.Registerer,
 			}),
 			ledger.Type(),
 			gate.Type(),
 		},
-		engines.Types(),
+		e.Engines.Types(),
 		filter.Types(),
 		scorer.Types(),
 		picker.Types(),
 		config.Later(),
 	)
+}
+
+// Catalogue are the plugin types for looking at them and for checking files: what they build will not serve.
+func Catalogue() []scheduling.PluginType {
+	now := func() time.Duration { return 0 }
+	logger := slog.New(slog.DiscardHandler)
+	return Plugins(Environment{
+		Now: now, Logger: logger, HashSeed: blockhash.NewSeed(),
+		Engines: metrics.NewStore(metrics.Options{Now: now, Logger: logger}),
+	})
+}
+
+// cacheLoser is a plugin that believes something of engines' caches.
+type cacheLoser interface {
+	CacheLost(ordinal int, generation uint64)
+}
+
+// tellCacheLost makes the plugins in force forget what an engine held that has lost its cache.
+func (a *App) tellCacheLost(ordinal int, generation uint64) {
+	for _, plugin := range a.current.Load().scheduler.Plugins() {
+		if p, ok := plugin.(cacheLoser); ok {
+			p.CacheLost(ordinal, generation)
+		}
+	}
 }
 
 // ledgers walks the ledgers of a scheduler.

@@ -124,9 +124,13 @@ func (x *index) sweep() {
 
 // instanceOf is the instance behind an endpoint, or nil where the index does not have it (any more).
 func (x *index) instanceOf(e *scheduling.Endpoint) *instance {
+	return x.member(e.Ordinal, e.Generation)
+}
+
+func (x *index) member(ordinal int, generation uint64) *instance {
 	m := x.members.Load()
-	if e.Ordinal < len(m.byOrdinal) {
-		if in := m.byOrdinal[e.Ordinal]; in != nil && in.generation == e.Generation {
+	if uint(ordinal) < uint(len(m.byOrdinal)) {
+		if in := m.byOrdinal[ordinal]; in != nil && in.generation == generation {
 			return in
 		}
 	}

@@ -119,6 +119,15 @@ func (x *index) resize(in *instance, capacity int, tuned bool) {
 	}
 }
 
+// empty forgets everything that an instance holds; what is recorded from now on counts.
+func (x *index) empty(in *instance) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if !in.gone {
+		in.lru.Purge()
+	}
+}
+
 // bury frees everything that an instance holds.
 func (x *index) bury(in *instance) {
 	in.mu.Lock()

@@ -230,6 +230,15 @@ func failed(o scheduling.Outcome) bool {
 	return o.Status >= 400 || (o.Reason == scheduling.EndError && o.Status == 0)
 }
 
+// CacheLost forgets what was recorded for an endpoint instance: its engine was restarted in place, or put to sleep, and
+// holds nothing any more. A record that would stay would pin its prompts to a cold engine.
+func (p *Producer) CacheLost(ordinal int, generation uint64) {
+	x := p.index.Load()
+	if in := x.member(ordinal, generation); in != nil {
+		x.empty(in)
+	}
+}
+
 // SnapshotChanged makes the index know the endpoints and frees what those that went held.
 func (p *Producer) SnapshotChanged(s *scheduling.Snapshot) {
 	x := p.index.Load()

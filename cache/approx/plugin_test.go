@@ -281,6 +281,25 @@ func TestC44_WhatOthersUseStays(t *testing.T) {
 	checkInvariants(t, h.producer().index.Load())
 }
 
+// The approximate index's part of an engine that restarts in place: the address stays, the cache is empty.
+func TestC03_RestartInPlaceForgetsWhatWasRecorded(t *testing.T) {
+	h := newHarness(t, nil, nil)
+	h.endpoints("a:1", "b:1")
+	chat := words(1, 640)
+	h.serve(text("m", chat), "a:1")
+	h.serve(text("m", chat), "b:1")
+	a := h.pool.Snapshot().ByAddress("a:1")
+	h.producer().CacheLost(a.Ordinal, a.Generation+1) // another life: nothing to do with this one
+	matched(t, h.look(text("m", chat)), map[string]int{"a:1": 10, "b:1": 10})
+	running := h.send(text("m", words(2, 640)), "a:1")
+	h.producer().CacheLost(a.Ordinal, a.Generation)
+	matched(t, h.look(text("m", chat)), map[string]int{"a:1": 0, "b:1": 10})
+	running.Done(scheduling.Outcome{Status: 502}, 0) // takes back what is gone already
+	h.serve(text("m", chat), "a:1")
+	matched(t, h.look(text("m", chat)), map[string]int{"a:1": 10, "b:1": 10})
+	checkInvariants(t, h.producer().index.Load())
+}
+
 func TestFailuresTeachNothing(t *testing.T) {
 	ok := scheduling.UnknownUsage
 	for _, tc := range []struct {

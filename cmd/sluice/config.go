@@ -3,10 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
-	"time"
 
-	"github.com/sluice-epp/sluice/cache/blockhash"
-	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server"
 	"github.com/sluice-epp/sluice/server/config"
 )
@@ -24,7 +21,7 @@ type ConfigCheckCommand struct {
 
 // Run prints a report, or fails with every fault.
 func (c *ConfigCheckCommand) Run() error {
-	report, err := config.Check(c.File, os.LookupEnv, pluginTypes())
+	report, err := config.Check(c.File, os.LookupEnv, server.Catalogue())
 	if err != nil {
 		return err
 	}
@@ -39,9 +36,4 @@ type ConfigDefaultCommand struct{}
 func (ConfigDefaultCommand) Run() error {
 	_, err := fmt.Print(config.DefaultText)
 	return err
-}
-
-// pluginTypes are the types for looking only: nothing that they build will serve.
-func pluginTypes() []scheduling.PluginType {
-	return server.Plugins(server.Environment{Now: func() time.Duration { return 0 }, HashSeed: blockhash.NewSeed()})
 }

@@ -2,14 +2,12 @@ package config_test
 
 import (
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server"
@@ -19,9 +17,7 @@ import (
 // These tests use the plugin types that the server has.
 
 func realTypes() []scheduling.PluginType {
-	return server.Plugins(server.Environment{
-		Now: func() time.Duration { return 0 }, Logger: slog.New(slog.DiscardHandler),
-	})
+	return server.Catalogue()
 }
 
 func environment(name string) (string, bool) {

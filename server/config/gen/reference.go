@@ -3,7 +3,6 @@ package main
 import (
 	"encoding"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,9 +18,7 @@ const output = "docs/config-reference.md"
 
 // types are all plugin types.
 func types() []scheduling.PluginType {
-	return server.Plugins(server.Environment{
-		Now: func() time.Duration { return 0 }, Logger: slog.New(slog.DiscardHandler),
-	})
+	return server.Catalogue()
 }
 
 const head = `# Configuration reference
