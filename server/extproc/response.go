@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"bytes"
 	"strconv"
 	"time"
 
@@ -22,6 +23,7 @@ type responseSide struct {
 	firstTokenAt time.Duration // 0: none yet
 	begun        bool          // the headers, or anything else, came
 	reading      bool          // reader was told of the headers and is fed the body
+	whole        bool          // the headers say that the engine had all of the answer when it sent them
 	ended        bool
 }
 
@@ -45,6 +47,7 @@ func (st *stream) onResponseHeaders(h *extprocv3.HttpHeaders) error {
 		return nil
 	}
 	r.status, _ = strconv.Atoi(string(headerOf(h.GetHeaders(), ":status")))
+	r.whole = st.responseMode == modeNone && isWhole(r.status, h.GetHeaders())
 	st.spans.responseBegun(r.status)
 	if st.request.Operation != scheduling.OperationOther {
 		r.reader.Start(r.status, headerOf(h.GetHeaders(), "content-type"), headerOf(h.GetHeaders(), "content-encoding"))
@@ -54,6 +57,13 @@ func (st *stream) onResponseHeaders(h *extprocv3.HttpHeaders) error {
 		st.responseEnded()
 	}
 	return nil
+}
+
+// isWhole reports whether an answer with these headers is sent in one piece: errors, JSON, and whatever has a length.
+func isWhole(status int, headers *corev3.HeaderMap) bool {
+	media, _, _ := bytes.Cut(headerOf(headers, "content-type"), []byte(";"))
+	return status >= 400 || len(headerOf(headers, "content-length")) > 0 ||
+		bytes.EqualFold(bytes.TrimSpace(media), []byte("application/json"))
 }
 
 func (st *stream) responseHeadersAnswer() *extprocv3.ProcessingResponse {

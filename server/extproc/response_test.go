@@ -307,11 +307,32 @@ func TestEstimatedRelease(t *testing.T) {
 	t.Run("ended at the response headers", func(t *testing.T) {
 		b := newBench(t, options{configure: hold(0, time.Hour)})
 		c, _ := b.picked(t, modeNone, 4000)
-		c.responseHeaders(false, ":status", "200")
+		c.responseHeaders(false, ":status", "200", "content-type", "text/event-stream")
 		c.recv()
 		c.noAnswer()
 		b.settles(t, 1, 0) // the prompt's tokens after its predicted time, the request later
 	})
+	for name, tt := range map[string]struct {
+		headers []string
+		want    scheduling.EndReason
+	}{
+		"a whole JSON answer":     {[]string{":status", "200", "content-type", "application/json; charset=utf-8"}, scheduling.EndComplete},
+		"an answer with a length": {[]string{":status", "200", "content-type", "audio/wav", "content-length", "77"}, scheduling.EndComplete},
+		"an error":                {[]string{":status", "503", "content-type", "text/plain"}, scheduling.EndError},
+	} {
+		t.Run("ended at the headers of "+name, func(t *testing.T) {
+			b := newBench(t, options{configure: hold(time.Hour, time.Hour)})
+			c, _ := b.picked(t, modeNone, 4000)
+			c.responseHeaders(false, tt.headers...)
+			c.recv()
+			c.cancel()
+			b.settles(t, 0, 0)
+			waitFor(t, func() bool { return len(b.notes.ended()) == 1 })
+			if got := b.notes.ended()[0].Reason; got != tt.want {
+				t.Errorf("reason %v, want %v", got, tt.want)
+			}
+		})
+	}
 	t.Run("a client that leaves before the response", func(t *testing.T) {
 		b := newBench(t, options{configure: hold(time.Hour, time.Hour)})
 		c, _ := b.picked(t, modeNone, 4000)

@@ -167,6 +167,10 @@ func (st *stream) ended(err error) {
 	if st.flight == nil || !st.endUnseen(err) {
 		return
 	}
+	if st.response.whole {
+		st.responseEnded() // its headers came when the engine had finished
+		return
+	}
 	st.hold()
 }
 
