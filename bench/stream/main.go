@@ -74,20 +74,24 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 // bench is one run of the command.
 type bench struct {
 	options
-	null     string // path of the null server
 	progress io.Writer
 }
 
 // build compiles what is measured, as far as it is not given.
 func (b *bench) build(ctx context.Context, folder string) (err error) {
-	b.say("building")
-	if b.null, err = subject.Build(ctx, folder, module+"/bench/nullserver"); err != nil {
-		return err
+	for _, binary := range []struct {
+		path *string
+		from string
+	}{{&b.null, module + "/bench/nullserver"}, {&b.sluice, module + "/cmd/sluice"}} {
+		if *binary.path != "" {
+			continue
+		}
+		b.say("building %s", binary.from)
+		if *binary.path, err = subject.Build(ctx, folder, binary.from); err != nil {
+			return err
+		}
 	}
-	if b.sluice == "" {
-		b.sluice, err = subject.Build(ctx, folder, module+"/cmd/sluice")
-	}
-	return err
+	return nil
 }
 
 func (b *bench) say(format string, args ...any) {

@@ -16,6 +16,7 @@ import (
 // options are the command's flags.
 type options struct {
 	sluice      string
+	null        string
 	rounds      int
 	requests    int
 	concurrency int
@@ -84,6 +85,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f := flag.NewFlagSet("stream", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.sluice, "sluice", "", "the sluice `binary` to measure; without it one is built")
+	f.StringVar(&o.null, "null", "", "the null server's `binary`; without it one is built")
 	f.IntVar(&o.rounds, "rounds", 5, "how often each server is measured, in turn with the other")
 	f.IntVar(&o.requests, "requests", 2000, "requests a round")
 	f.IntVar(&o.concurrency, "concurrency", 16, "requests at once")

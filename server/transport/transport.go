@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 )
 
@@ -20,7 +21,10 @@ const minRecvMessage = 64 << 20
 
 // NewServer makes a server for request bodies of up to maxBody bytes. A nil tlsConfig means plaintext.
 func NewServer(tlsConfig *tls.Config, maxBody int) *grpc.Server {
+	pool := &buffers{}
 	options := []grpc.ServerOption{
+		experimental.BufferPool(pool),
+		grpc.ForceServerCodecV2(codec{pool}),
 		grpc.MaxRecvMsgSize(max(maxBody, minRecvMessage) + messageOverhead),
 		grpc.MaxConcurrentStreams(math.MaxUint32), // one per request in flight; Envoy's circuit breaker is the limit
 		// Bodies come in messages of up to a proxy's buffer; a small window would make each wait for the other side.
