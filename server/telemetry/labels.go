@@ -1,6 +1,9 @@
 package telemetry
 
-import "sync"
+import (
+	"strings"
+	"sync"
+)
 
 // OtherLabel is the value that a label takes once its bound is reached.
 const OtherLabel = "other"
@@ -8,8 +11,11 @@ const OtherLabel = "other"
 // DefaultLabelValues bounds how many values a label that clients can influence takes.
 const DefaultLabelValues = 1000
 
-// Label bounds the values of one metric label, so that no client can grow the metrics page at will. Values that the
-// configuration names always keep their own.
+// MaxLabelBytes bounds the length of such a value; longer ones are cut.
+const MaxLabelBytes = 256
+
+// Label bounds the values of one metric label, in number and length, so that no client can grow the metrics page at will.
+// Values that the configuration names always keep their own.
 type Label struct {
 	mu    sync.RWMutex
 	known map[string]string
@@ -25,7 +31,8 @@ func NewLabel(limit int, configured ...string) *Label {
 	return l
 }
 
-// Value is v itself while there is room, and OtherLabel afterwards. An empty value is "unknown".
+// Value is v itself while there is room, and OtherLabel afterwards. An empty value is "unknown". What is not UTF-8 becomes
+// U+FFFD: Prometheus panics at such a label.
 func (l *Label) Value(v string) string {
 	if v == "" {
 		return "unknown"
@@ -34,13 +41,13 @@ func (l *Label) Value(v string) string {
 	known, ok := l.known[v]
 	full := l.room == 0
 	l.mu.RUnlock()
-	if ok {
+	switch {
+	case ok:
 		return known
-	}
-	if full {
+	case full:
 		return OtherLabel
 	}
-	return l.add(v)
+	return l.add(strings.ToValidUTF8(v[:min(len(v), MaxLabelBytes)], "\uFFFD"))
 }
 
 func (l *Label) add(v string) string {

@@ -49,6 +49,25 @@ func TestLabelIsBounded(t *testing.T) {
 	}
 }
 
+func TestLabelTakesAnyBytes(t *testing.T) {
+	l := NewLabel(DefaultLabelValues)
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests"}, []string{"model"})
+	for in, want := range map[string]string{
+		"a\xff\xfe":                             "a\uFFFD",
+		"\xed\xa0\x80":                          "\uFFFD", // a lone surrogate
+		strings.Repeat("m", 1<<20):              strings.Repeat("m", MaxLabelBytes),
+		strings.Repeat("m", 255) + "é" + "more": strings.Repeat("m", 255) + "\uFFFD",
+	} {
+		for range 2 {
+			got := l.Value(in)
+			if got != want {
+				t.Errorf("%.20q became %q, want %q", in, got, want)
+			}
+			v.WithLabelValues(got).Inc() // panics at what is no label value
+		}
+	}
+}
+
 func TestLogIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
