@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -21,9 +22,10 @@ var (
 		ResponseTrailers: &extprocv3.TrailersResponse{}}}
 )
 
-// answers makes a stream's messages. Sending a message serialises it before it returns, so the chunk messages are used
-// again and again; they alias the body that they carry only until then.
+// answers makes a stream's messages. Sending a message serialises it before it returns, so messages are used again and
+// again; chunk messages alias the body that they carry only until then.
 type answers struct {
+	pick              pickMessage
 	request, response chunkMessage
 }
 
@@ -65,45 +67,70 @@ func (a *answers) release() {
 	}
 }
 
-// mutation carries the pick as a request header; it overwrites one that the client sent.
-func (st *stream) mutation(pick string) *extprocv3.HeaderMutation {
-	m := &extprocv3.HeaderMutation{}
-	m.SetHeaders = append(m.SetHeaders, setHeader(DestinationHeader, []byte(pick)))
-	if st.server.cfg.ConformanceHeaders {
-		m.RemoveHeaders = append(m.RemoveHeaders, selectionHeader)
+// pickMessage is what carries a pick: made once, its value set anew for each request.
+type pickMessage struct {
+	mutation *extprocv3.HeaderMutation
+	header   *corev3.HeaderValue
+	metadata *structpb.Struct
+	value    *structpb.Value_StringValue
+	headers  *extprocv3.ProcessingResponse // the answer to request headers
+}
+
+// set makes the message carry this pick, and nothing else of a request before.
+func (p *pickMessage) set(pick string) {
+	if p.headers == nil {
+		p.make()
 	}
-	return m
+	p.header.RawValue = append(p.header.RawValue[:0], pick...)
+	p.value.StringValue = pick
+	p.mutation.SetHeaders = p.mutation.SetHeaders[:1]
+	p.mutation.RemoveHeaders = p.mutation.RemoveHeaders[:0]
 }
 
-// pickMetadata carries the pick as dynamic metadata, for proxies that read it there.
-func pickMetadata(pick string) *structpb.Struct {
-	inner := &structpb.Struct{Fields: map[string]*structpb.Value{DestinationHeader: structpb.NewStringValue(pick)}}
-	return &structpb.Struct{Fields: map[string]*structpb.Value{MetadataNamespace: structpb.NewStructValue(inner)}}
-}
-
-func (a *answers) requestHeaders(m *extprocv3.HeaderMutation, pick string) *extprocv3.ProcessingResponse {
-	return &extprocv3.ProcessingResponse{
+func (p *pickMessage) make() {
+	destination := setHeader(DestinationHeader, nil)
+	p.header = destination.GetHeader()
+	p.mutation = &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{destination}}
+	p.value = &structpb.Value_StringValue{}
+	namespace := &structpb.Struct{Fields: map[string]*structpb.Value{DestinationHeader: {Kind: p.value}}}
+	p.metadata = &structpb.Struct{Fields: map[string]*structpb.Value{MetadataNamespace: structpb.NewStructValue(namespace)}}
+	p.headers = &extprocv3.ProcessingResponse{
 		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
-			Response: &extprocv3.CommonResponse{HeaderMutation: m}}},
-		DynamicMetadata: pickMetadata(pick),
+			Response: &extprocv3.CommonResponse{HeaderMutation: p.mutation}}},
+		DynamicMetadata: p.metadata,
 	}
 }
 
-// requestBody is the body answer of the buffered modes; a nil body leaves the body as it is.
-func (a *answers) requestBody(m *extprocv3.HeaderMutation, pick string, body []byte) *extprocv3.ProcessingResponse {
-	common := &extprocv3.CommonResponse{HeaderMutation: m}
+// carry makes the answers carry this pick, as a request header, which overwrites one that the client sent, and as dynamic
+// metadata, for proxies that read it there. It returns the header mutation, which may be added to.
+func (st *stream) carry(pick string) *extprocv3.HeaderMutation {
+	p := &st.out.pick
+	p.set(pick)
+	if st.server.cfg.ConformanceHeaders {
+		p.mutation.RemoveHeaders = append(p.mutation.RemoveHeaders, selectionHeader)
+	}
+	return p.mutation
+}
+
+// requestHeaders is the answer to request headers with the pick that is carried.
+func (a *answers) requestHeaders() *extprocv3.ProcessingResponse { return a.pick.headers }
+
+// requestBody is the body answer of the buffered modes with the pick that is carried; a nil body leaves the body as it is.
+func (a *answers) requestBody(body []byte) *extprocv3.ProcessingResponse {
+	common := &extprocv3.CommonResponse{HeaderMutation: a.pick.mutation}
 	if body != nil {
 		common.BodyMutation = &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: body}}
 	}
 	return &extprocv3.ProcessingResponse{
 		Response:        &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{Response: common}},
-		DynamicMetadata: pickMetadata(pick),
+		DynamicMetadata: a.pick.metadata,
 	}
 }
 
-func (a *answers) requestTrailers(pick string) *extprocv3.ProcessingResponse {
+// requestTrailers is the answer to request trailers with the pick that is carried.
+func (a *answers) requestTrailers() *extprocv3.ProcessingResponse {
 	return &extprocv3.ProcessingResponse{
 		Response:        &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}},
-		DynamicMetadata: pickMetadata(pick),
+		DynamicMetadata: a.pick.metadata,
 	}
 }

@@ -6,7 +6,6 @@
 package extproc
 
 import (
-	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -189,8 +188,3 @@ func (s *Server) Process(g extprocv3.ExternalProcessor_ProcessServer) error {
 
 // isEOF tells a peer that left in good order or whose client went (EOF) from a proxy that ended the call (Canceled).
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
-
-// produceContext bounds the producers.
-func (s *Server) produceContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.cfg.ProduceTimeout)
-}

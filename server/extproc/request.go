@@ -89,7 +89,8 @@ func (st *stream) pickAtHeaders(bodyBytes int) error {
 		return err
 	}
 	st.request.replied = true
-	return st.send(st.out.requestHeaders(st.mutation(value), value))
+	st.carry(value)
+	return st.send(st.out.requestHeaders())
 }
 
 func (st *stream) onRequestBody(b *extprocv3.HttpBody) error {
@@ -136,7 +137,8 @@ func (st *stream) onRequestTrailers() error {
 			return err
 		}
 		st.request.replied = true
-		return st.send(st.out.requestTrailers(value))
+		st.carry(value)
+		return st.send(st.out.requestTrailers())
 	default:
 		return st.replyFullDuplex(true)
 	}
@@ -156,13 +158,13 @@ func (st *stream) replyBuffered() error {
 	}
 	r := &st.request
 	r.replied = true
-	m := st.mutation(value)
+	m := st.carry(value)
 	if r.rewrite == "" || r.partial || r.info.Model.End <= r.info.Model.Start {
-		return st.send(st.out.requestBody(m, value, nil))
+		return st.send(st.out.requestBody(nil))
 	}
 	pieces := openai.SpliceModel(r.Body, r.info.Model, r.rewrite)
 	m.SetHeaders = append(m.SetHeaders, contentLengthOf(pieces[:]))
-	return st.send(st.out.requestBody(m, value, bytes.Join(pieces[:], nil)))
+	return st.send(st.out.requestBody(bytes.Join(pieces[:], nil)))
 }
 
 // contentLengthOf is the content-length header of a body in pieces.
@@ -183,7 +185,7 @@ func (st *stream) replyFullDuplex(trailers bool) error {
 	}
 	r := &st.request
 	r.replied = true
-	m := st.mutation(value)
+	m := st.carry(value)
 	chunks := r.chunks
 	if r.rewrite != "" && r.info.Model.End > r.info.Model.Start {
 		pieces := openai.SpliceModel(r.Body, r.info.Model, r.rewrite)
@@ -193,7 +195,7 @@ func (st *stream) replyFullDuplex(trailers bool) error {
 			m.SetHeaders = append(m.SetHeaders, contentLengthOf(pieces[:]))
 		}
 	}
-	if err := st.send(st.out.requestHeaders(m, value)); err != nil {
+	if err := st.send(st.out.requestHeaders()); err != nil {
 		return err
 	}
 	if err := st.echoRequest(chunks, !trailers); err != nil {
@@ -300,9 +302,9 @@ func (st *stream) pick() (string, error) {
 		cfg.Observer.Picked(c, nil, cfg.Now()-begin)
 		return "", err
 	}
-	ctx, cancel := st.server.produceContext(st.grpc.Context())
+	ctx := newDeadline(st.grpc.Context(), cfg.ProduceTimeout)
 	scheduler.Produce(ctx, c)
-	cancel()
+	ctx.cancel()
 	if err := st.grpc.Context().Err(); err != nil {
 		return "", err // the client has gone: nothing to charge
 	}

@@ -62,7 +62,11 @@ func (s *Server) newStream(g extprocv3.ExternalProcessor_ProcessServer) *stream 
 	st.response = responseSide{}
 	st.startedAt = s.cfg.Now()
 	st.lastMessage = st.startedAt
-	st.timer = time.AfterFunc(s.cfg.PickTimeout, st.timeUp)
+	if st.timer == nil {
+		st.timer = time.AfterFunc(s.cfg.PickTimeout, st.timeUp)
+	} else {
+		st.timer.Reset(s.cfg.PickTimeout)
+	}
 	return st
 }
 
@@ -79,7 +83,7 @@ func (st *stream) finish() {
 	st.mu.Unlock()
 	if reusable {
 		s := st.server
-		*st = stream{request: st.request, out: st.out}
+		*st = stream{request: st.request, out: st.out, timer: st.timer}
 		s.streams.Put(st)
 	}
 }

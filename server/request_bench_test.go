@@ -1,0 +1,142 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/sluice-epp/sluice/bench/chat"
+	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/server/config"
+)
+
+// call is an ext_proc call without a wire: it hands over messages and drops the answers.
+type call struct {
+	grpc.ServerStream
+	ctx      context.Context
+	messages []*extprocv3.ProcessingRequest
+	next     int
+	sent     int
+}
+
+func (c *call) Context() context.Context { return c.ctx }
+
+func (c *call) Recv() (*extprocv3.ProcessingRequest, error) {
+	if c.next == len(c.messages) {
+		return nil, io.EOF
+	}
+	c.next++
+	return c.messages[c.next-1], nil
+}
+
+func (c *call) Send(m *extprocv3.ProcessingResponse) error {
+	if m.GetImmediateResponse() != nil {
+		return fmt.Errorf("refused: %s", m.GetImmediateResponse().GetBody())
+	}
+	c.sent++
+	return nil
+}
+
+func headerMap(pairs ...string) *corev3.HeaderMap {
+	m := &corev3.HeaderMap{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		m.Headers = append(m.Headers, &corev3.HeaderValue{Key: pairs[i], RawValue: []byte(pairs[i+1])})
+	}
+	return m
+}
+
+// messages are a request and its response in full duplex, the body in one piece.
+func messages(body []byte) []*extprocv3.ProcessingRequest {
+	all := []*extprocv3.ProcessingRequest{
+		{
+			Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: headerMap(
+				":authority", "llm.example.com", ":path", "/v1/chat/completions", ":method", "POST", ":scheme", "http",
+				"content-type", "application/json", "content-length", fmt.Sprint(len(body)), "x-request-id", "7fb02a5c")}},
+			ProtocolConfig: &extprocv3.ProtocolConfiguration{
+				RequestBodyMode:  filterv3.ProcessingMode_FULL_DUPLEX_STREAMED,
+				ResponseBodyMode: filterv3.ProcessingMode_FULL_DUPLEX_STREAMED,
+			},
+		},
+		{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: body}}},
+		{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{EndOfStream: true}}},
+		{Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extprocv3.HttpHeaders{
+			Headers: headerMap(":status", "200", "content-type", "text/event-stream")}}},
+	}
+	for _, c := range chat.Answer(3, len(body)/4) {
+		all = append(all, &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{
+			ResponseBody: &extprocv3.HttpBody{Body: c}}})
+	}
+	return append(all, &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{
+		ResponseBody: &extprocv3.HttpBody{EndOfStream: true}}})
+}
+
+// newCaller returns a function that serves one request after the other in the default configuration, gRPC left out.
+func newCaller(tb testing.TB, bodyBytes, endpoints int) func() error {
+	tb.Helper()
+	app, err := New(tb.Context(), Options{Registry: prometheus.NewRegistry(), Override: func(c *config.Config) {
+		c.Server.Listen, c.Server.AdminListen = "127.0.0.1:0", "127.0.0.1:0"
+	}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := app.closeAll(context.Background()); err != nil {
+			tb.Error(err)
+		}
+	})
+	specs := make([]scheduling.EndpointSpec, endpoints)
+	for i := range specs {
+		specs[i] = scheduling.EndpointSpec{Address: fmt.Sprintf("127.1.%d.%d:1", i/250, 1+i%250)}
+	}
+	app.pool.Update(specs)
+	bodies, err := chat.Set{Bodies: 64, Groups: 8, Size: bodyBytes}.Make()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var calls []*call
+	for _, b := range bodies {
+		calls = append(calls, &call{ctx: tb.Context(), messages: messages(b)})
+	}
+	n := 0
+	return func() error {
+		c := calls[n%len(calls)]
+		n++
+		c.next, c.sent = 0, 0
+		if err := app.extproc.Process(c); err != nil {
+			return err
+		}
+		if want := 1 + (bodyBytes+61_999)/62_000 + 1 + 3 + 1; c.sent != want {
+			return fmt.Errorf("%d answers, want %d", c.sent, want)
+		}
+		return nil
+	}
+}
+
+// What a request costs in the default configuration beside gRPC and its messages.
+func BenchmarkRequest(b *testing.B) {
+	for _, size := range []int{1 << 10, 16 << 10, 256 << 10} {
+		for _, endpoints := range []int{8, 64, 512} {
+			b.Run(fmt.Sprintf("body=%dKiB/endpoints=%d", size>>10, endpoints), func(b *testing.B) {
+				serve := newCaller(b, size, endpoints)
+				for range 256 {
+					if err := serve(); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := serve(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
