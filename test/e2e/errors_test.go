@@ -143,7 +143,10 @@ func TestC44_ForgedDestination(t *testing.T) {
 	victim := lab.StartPod(t, envoytest.PodIPs(t, 1)[0]+":0")
 	l, empty := lab.New(t, lab.Plan{}), lab.New(t, nobody(t))
 	for _, mode := range bodyModes() {
-		for _, d := range diallings {
+		for i, d := range diallings {
+			if i > 0 && mode.name != "FULL_DUPLEX_STREAMED" {
+				continue // how Envoy dials does not depend on the mode
+			}
 			p := mode.params
 			p.PoolType, p.Source = d.pool, d.source
 			e := l.Envoy(t, p)

@@ -12,15 +12,15 @@ import (
 
 // The main job: a conversation's next request goes to the engine that holds its prefix.
 func TestPrefixStaysWithItsEngine(t *testing.T) {
-	for _, mode := range []envoy.BodyMode{envoy.FullDuplexStreamed, envoy.Buffered, envoy.BufferedPartial} {
+	l := lab.New(t, lab.Plan{})
+	for _, mode := range readingModes {
 		for _, pool := range []envoy.PoolType{envoy.OriginalDst, envoy.OverrideHost} {
 			t.Run(fmt.Sprintf("%s/%s", mode, pool), func(t *testing.T) {
-				l := lab.New(t, lab.Plan{})
 				e := l.Envoy(t, envoy.Params{PoolType: pool, RequestBody: mode})
 				homes := map[string]string{}
 				for round := range 4 {
 					for tenant := range 6 {
-						name := fmt.Sprintf("tenant %d", tenant)
+						name := fmt.Sprintf("tenant %d of %s and %s", tenant, mode, pool)
 						a := lab.Post(t, l.Client, e.URL("/v1/chat/completions"), lab.Chat(t, name, 900, 4, round%2 == 1))
 						if a.Status != http.StatusOK {
 							t.Fatalf("status %d: %s", a.Status, a.Body)
