@@ -93,9 +93,11 @@ func (b *bench) profile(ctx context.Context, row report.Row, servers ...*measure
 	}
 	for _, m := range servers {
 		name := fmt.Sprintf("stream-%s-%s-%d.pprof", filepath.Base(m.binary), report.Size(row.BodyBytes), row.Endpoints)
-		if err := m.profile(ctx, filepath.Join(b.profiles, name), b.profileTime); err != nil {
+		n, err := m.profile(ctx, filepath.Join(b.profiles, name), b.profileTime)
+		if err != nil {
 			return err
 		}
+		b.say("%s: %d requests", name, n)
 	}
 	return nil
 }
@@ -207,11 +209,11 @@ func (m *measured) settled(ctx context.Context) (time.Duration, error) {
 	return before, err
 }
 
-// profile keeps the server busy while it is profiled.
-func (m *measured) profile(ctx context.Context, file string, d time.Duration) (err error) {
+// profile keeps the server busy while it is profiled, and returns how many requests it served meanwhile.
+func (m *measured) profile(ctx context.Context, file string, d time.Duration) (requests int, err error) {
 	f, err := os.Create(file)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	var over atomic.Bool
@@ -221,8 +223,8 @@ func (m *measured) profile(ctx context.Context, file string, d time.Duration) (e
 		over.Store(true)
 		profiled <- err
 	}()
-	_, err = m.client.Run(ctx, m.load.exchanges, m.concurrency, func() bool { return !over.Load() })
-	return errors.Join(err, m.Err(), <-profiled)
+	waits, err := m.client.Run(ctx, m.load.exchanges, m.concurrency, func() bool { return !over.Load() })
+	return len(waits), errors.Join(err, m.Err(), <-profiled)
 }
 
 // stop ends the server. The CPU time that getrusage then reports for its whole life has to agree with the clock that the
