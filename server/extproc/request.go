@@ -309,11 +309,11 @@ func (st *stream) pick() (string, error) {
 		return "", err // the client has gone: nothing to charge
 	}
 	f, err := scheduler.Commit(c)
+	st.scheduler, st.flight = scheduler, f // before anything can fail: a charge that nobody holds stays for good
 	cfg.Observer.Picked(c, f, cfg.Now()-begin)
 	if err != nil {
 		return "", &immediate{status: 503, reason: ReasonFilteredOut, message: "no endpoint is left after the scheduling filters"}
 	}
-	st.scheduler, st.flight = scheduler, f
 	if cfg.DecisionHeader {
 		st.decision = describe(c, f)
 	}

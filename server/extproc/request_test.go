@@ -368,6 +368,23 @@ func TestPanicIsRecoveredOnce(t *testing.T) {
 	}
 }
 
+// failingObserver panics when it is told of a pick.
+type failingObserver struct{ *notes }
+
+func (failingObserver) Picked(*scheduling.Cycle, *scheduling.Flight, time.Duration) { panic("observer") }
+
+func TestPanicAfterTheChargeReleasesIt(t *testing.T) {
+	b := newBench(t, options{configure: func(c *Config) { c.Observer = failingObserver{&notes{kinds: map[string]int{}}} }})
+	c := b.call(t, modeFullDuplex, modeFullDuplex)
+	c.requestHeaders(false)
+	c.requestBody(chat(100), true)
+	if status, reason, _ := c.refused(c.recv()); status != 500 || reason != ReasonInternal {
+		t.Errorf("got %d %s", status, reason)
+	}
+	c.noAnswer()
+	b.settles(t, 0, 0)
+}
+
 func TestC07_SlowProducerCostsItsKnowledgeNotTheRequest(t *testing.T) {
 	b := newBench(t, options{
 		produce:   func(ctx context.Context) { <-ctx.Done() }, // a tokenizer that accepts and never answers

@@ -201,8 +201,8 @@ func (st *stream) release(reason scheduling.EndReason) {
 	if st.response.firstTokenAt > 0 {
 		first = st.response.firstTokenAt - f.PickedAt
 	}
+	defer f.Done(outcome, now) // whatever the observer does
 	st.server.cfg.Observer.Ended(f, outcome, first, now-f.PickedAt)
-	f.Done(outcome, now)
 }
 
 // timeUp ends a wait: for the pick, or for anything at all on a stream that has gone quiet.
