@@ -20,6 +20,12 @@ import (
 // readinessNames are the names under which a process says whether it wants requests.
 var readinessNames = []string{"", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor", "inference-extension"}
 
+// healthInterval is how often Envoy asks for health where a test waits for it to notice.
+const healthInterval = 50 * time.Millisecond
+
+// healthyPickers is Envoy's gauge of pickers that it sends requests to.
+const healthyPickers = "cluster." + envoy.PickerCluster + ".membership_healthy"
+
 // gated is an engine that streams one event, and the rest once its gate is open.
 type gated struct{ gate chan struct{} }
 
@@ -174,7 +180,7 @@ func TestC25_Replicas(t *testing.T) {
 	}})
 	other := lab.StartSluice(t, lab.Plan{Endpoints: l.Addresses()})
 	p := envoy.Params{Endpoints: l.Addresses(), Picker: envoy.Picker{HealthInterval: healthInterval}}
-	e := withReplicas(t, p, l.Sluice, other)
+	e := lab.StartWithPickers(t, p, l.Sluice.Addr(), other.Addr())
 	for i, s := range []*lab.Sluice{l.Sluice, other} {
 		if got := healthOf(t, dial(t, s.Addr()), ""); got != healthv1.HealthCheckResponse_SERVING {
 			t.Errorf("replica %d is %v", i, got)

@@ -121,7 +121,7 @@ func TestUploadThatStalls(t *testing.T) {
 // The reason header says which engine was picked and why, where it is configured; without, nothing is said.
 func TestDecisionHeader(t *testing.T) {
 	for _, on := range []bool{true, false} {
-		l := lab.New(t, lab.Plan{Override: func(c *config.Config) { c.Server.ReasonHeader = on }})
+		l := lab.New(t, lab.Plan{Override: func(c *config.Config) { c.Server.DecisionHeader = on }})
 		e := l.Envoy(t, envoy.Params{})
 		var last string
 		for range 2 {

@@ -78,7 +78,7 @@ func TestSluiceComesBack(t *testing.T) {
 			t.Errorf("closed: status %d, want 500", got)
 		}
 	}
-	again := lab.StartSluice(t, at(address, lab.Plan{Endpoints: l.Addresses()}))
+	again := lab.StartSluice(t, lab.At(address, lab.Plan{Endpoints: l.Addresses()}))
 	for _, e := range []*envoytest.Instance{open, shut} {
 		before := again.Total(t, "sluice_requests_total", `result="picked"`)
 		// Envoy merges changes of health within a second, so its workers see the second one late.

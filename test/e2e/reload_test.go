@@ -128,7 +128,7 @@ func TestEndpointsFileUnderTraffic(t *testing.T) {
 	for i := range engines {
 		gets(i)
 	}
-	lab.WriteFile(t, file, list(1)+"  - address: nonsense\n  - adress: 127.0.0.1:1\n")
+	lab.WriteFile(t, file, list(1)+"  - address: nonsense\n  - where: 127.0.0.1:1\n")
 	known(1)
 	gets(1)
 	settled := [2]int{traffic.answered("engine-0"), traffic.answered("engine-2")}
