@@ -124,6 +124,7 @@ func testTypes() []scheduling.PluginType {
 				scheduling.ConsumeColumn[scheduling.PrefixCacheMatchInfo](b, "prefixMatchInfoProducerName", p.PrefixMatchInfoProducerName)
 				return testProducer{}, nil
 			})),
+		testType("outlier-detection-filter", struct{}{}, func(*scheduling.Builder, struct{}) (any, error) { return testFilter{}, nil }),
 		testType("prefix-cache-affinity-filter",
 			gateParams{AffinityThreshold: 0.8, ExplorationProbability: 0.01, PenaltyMode: "static"},
 			func(b *scheduling.Builder, p gateParams) (any, error) {
