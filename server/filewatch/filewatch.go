@@ -6,11 +6,13 @@ package filewatch
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -63,9 +65,13 @@ func New(path string, o Options) *Watcher {
 	return w
 }
 
-// Read reads a regular file of at most maxBytes bytes.
+// maxWait bounds the wait for what comes through a pipe.
+const maxWait = 5 * time.Second
+
+// Read reads a file of at most maxBytes bytes. A pipe is read to its end, and does not hold the caller up where nobody
+// writes to it.
 func Read(path string, maxBytes int64) ([]byte, error) {
-	f, err := os.Open(filepath.Clean(path))
+	f, err := os.OpenFile(filepath.Clean(path), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +82,9 @@ func Read(path string, maxBytes int64) ([]byte, error) {
 	}
 	if info.IsDir() {
 		return nil, fmt.Errorf("%s is a directory", path)
+	}
+	if err := f.SetReadDeadline(time.Now().Add(maxWait)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
+		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {
