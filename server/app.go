@@ -113,7 +113,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 		a.watcher = config.NewWatcher(file, o.Environment, a.apply, config.WatchOptions{Logger: o.Logger})
 	}
 	if err := a.assemble(ctx); err != nil {
-		return nil, errors.Join(err, a.closeAll(ctx))
+		return nil, errors.Join(file.Redact(err), a.closeAll(ctx))
 	}
 	return a, nil
 }
@@ -139,7 +139,7 @@ func (a *App) assemble(ctx context.Context) (err error) {
 		PickTimeout:         cfg.Server.PickTimeout,
 		ProduceTimeout:      cfg.Server.ProduceTimeout,
 		Models:              cfg.Telemetry.ModelLabels,
-		DecisionHeader:      cfg.Server.ReasonHeader,
+		DecisionHeader:      cfg.Server.DecisionHeader,
 		ConformanceHeaders:  a.options.Conformance,
 		Observer:            a.metrics,
 		Tracer:              a.tracing.Tracer(),

@@ -53,7 +53,8 @@ type interrupts struct {
 	force chan struct{}
 }
 
-func newInterrupts() (*interrupts, func()) {
+// newInterrupts takes the signals over. Only commands that ask for interrupts do: any other ends with the first signal.
+func newInterrupts() *interrupts {
 	ctx, cancel := context.WithCancel(context.Background())
 	i := &interrupts{Context: ctx, force: make(chan struct{})}
 	signals := make(chan os.Signal, 2)
@@ -64,24 +65,21 @@ func newInterrupts() (*interrupts, func()) {
 		<-signals
 		close(i.force)
 	}()
-	return i, func() { signal.Stop(signals); cancel() }
+	return i
 }
 
 func main() {
-	i, stop := newInterrupts()
 	var cli CLI
 	parser := kong.Must(&cli,
 		kong.Name("sluice"),
 		kong.Description("Endpoint picker for LLM inference: an Envoy ext_proc server that knows the engines' prefix caches and load."),
 		kong.UsageOnError(),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Summary: true}),
-		kong.Bind(i),
+		kong.BindSingletonProvider(newInterrupts),
 	)
 	parsed, err := parser.Parse(os.Args[1:])
 	parser.FatalIfErrorf(err)
-	err = parsed.Run()
-	stop()
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err = parsed.Run(); err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintf(os.Stderr, "sluice: %v\n", err)
 		os.Exit(1)
 	}

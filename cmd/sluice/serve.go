@@ -31,6 +31,9 @@ type ServeCommand struct {
 
 // Run serves until interrupted.
 func (s *ServeCommand) Run(i *interrupts) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // before the file is read: a reload in that moment must not end the process
+	defer signal.Stop(hangups)
 	level := &slog.LevelVar{}
 	logger := telemetry.NewLogger(os.Stderr, level, 20, time.Second)
 	app, err := server.New(i, server.Options{
@@ -46,9 +49,6 @@ func (s *ServeCommand) Run(i *interrupts) error {
 	if err != nil {
 		return fmt.Errorf("cannot start:\n%w", err)
 	}
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
 	go func() {
 		for range hangups {
 			app.Reload()
@@ -75,7 +75,7 @@ func (s *ServeCommand) override(c *config.Config) {
 		c.Server.TLS = config.TLS{Mode: config.TLSPlaintext}
 	}
 	if s.DecisionHeader {
-		c.Server.ReasonHeader = true
+		c.Server.DecisionHeader = true
 	}
 	if s.DrainDelay >= 0 {
 		c.Server.DrainDelay = s.DrainDelay

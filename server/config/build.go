@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -15,6 +14,11 @@ import (
 // or nil. The error is a Faults, with everything that is wrong. A build may add to the file's warnings; a file must not
 // be built by two goroutines at once.
 func (f *File) Build(types []scheduling.PluginType, previous *scheduling.Scheduler) (*scheduling.Scheduler, error) {
+	scheduler, faults := f.build(types, previous)
+	return scheduler, f.err(faults)
+}
+
+func (f *File) build(types []scheduling.PluginType, previous *scheduling.Scheduler) (*scheduling.Scheduler, Faults) {
 	f.Warnings, f.created = f.Warnings[:f.parseWarnings:f.parseWarnings], nil
 	b := &building{File: f, decoded: map[string]reflect.Value{}}
 	scheduler, err := scheduling.Build(b.recording(types), b.config(), previous)
@@ -28,7 +32,7 @@ func (f *File) Build(types []scheduling.PluginType, previous *scheduling.Schedul
 				b.faults = append(b.faults, Fault{File: f.Name, Message: fmt.Sprintf("closing what was built: %v", err)})
 			}
 		}
-		return nil, f.withoutEchoes(b.faults).err()
+		return nil, f.withoutEchoes(b.faults)
 	}
 	f.warnAcross(types, scheduler)
 	f.Warnings = append(f.Warnings[:f.parseWarnings], Faults(f.Warnings[f.parseWarnings:]).sorted()...)
@@ -56,23 +60,17 @@ func open(name string, data []byte, lookup func(string) (string, bool), types []
 	for _, change := range changes {
 		change(&f.Config)
 	}
-	scheduler, err := f.Build(types, nil)
-	if len(faults) == 0 {
-		if err != nil {
-			return nil, nil, err
-		}
+	scheduler, more := f.build(types, nil)
+	if len(faults)+len(more) == 0 {
 		return f, scheduler, nil
 	}
-	var more Faults
-	if errors.As(err, &more) {
-		faults = append(faults, more...)
-	}
+	faults = append(faults, more...)
 	if scheduler != nil {
 		if err := scheduler.Close(); err != nil {
 			faults = append(faults, Fault{File: name, Message: fmt.Sprintf("closing what was built: %v", err)})
 		}
 	}
-	return nil, nil, f.withoutEchoes(faults).err()
+	return nil, nil, f.err(f.withoutEchoes(faults))
 }
 
 type building struct {

@@ -45,8 +45,8 @@ type Server struct {
 	PickTimeout time.Duration `yaml:"pickTimeout" range:"10ms..1h"`
 	// ProduceTimeout bounds the look-ups that come before a decision; what is not known by then counts as unknown.
 	ProduceTimeout time.Duration `yaml:"produceTimeout" range:"1ms..1m"`
-	// ReasonHeader adds a response header that says which endpoint was picked and why, in a few words.
-	ReasonHeader bool `yaml:"reasonHeader"`
+	// DecisionHeader adds the response header x-sluice-decision, which says which endpoint was picked and why, in a few words.
+	DecisionHeader bool `yaml:"decisionHeader"`
 	// DrainDelay is the time from SIGTERM, at which health turns NOT_SERVING, to the moment at which new streams are
 	// refused: what the proxies need to notice.
 	DrainDelay time.Duration `yaml:"drainDelay" range:"0s..10m"`

@@ -78,7 +78,7 @@ func TestC43_ConfigTypos(t *testing.T) {
 		"negative":              `plugins[0].parameters.maxTTFTPenaltyMs: must be from 0 to 1e9, got -1`,
 		"nan":                   `plugins[0].parameters.maxTTFTPenaltyMs: must be a finite number, got "NaN"`,
 		"1e99":                  `plugins[0].parameters.maxTTFTPenaltyMs: is out of range`,
-		"duplicate_key":         `server.reasonHeader: duplicate key; it stands at 2:3 already`,
+		"duplicate_key":         `server.decisionHeader: duplicate key; it stands at 2:3 already`,
 		"duplicate_plugin_name": `plugins[1].name: duplicate plugin name "token-producer"`,
 		"unknown_plugin":        `unknown plugin "max-score-piker" (did you mean "max-score-picker"?)`,
 		"two_pickers":           `schedulingProfiles[0].plugins[1]: "random-picker" is a second picker`,

@@ -38,7 +38,11 @@ type decoder struct {
 	lookup   func(string) (string, bool)
 	// drop names keys that are passed over; nil passes over none. It gets a struct's path and the key.
 	drop   func(at origin, key string, value ast.Node) bool
-	faults Faults
+	// expanded is told of every scalar with references; nil: nobody is.
+	expanded func(expansion)
+	faults   Faults
+	// shown is how the scalars with references were written, by path.
+	shown map[string]string
 	// places are those of all values that were decoded.
 	places map[string]origin
 	nodes  int

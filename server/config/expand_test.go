@@ -44,7 +44,7 @@ func TestExpand(t *testing.T) {
 
 // What a variable or a default holds never becomes structure, in whatever context the reference stands.
 func TestExpansionInjectsNothing(t *testing.T) {
-	const evil = "x, b: 1}\n]\"'\nserver: {reasonHeader: true} # *a &b !c |"
+	const evil = "x, b: 1}\n]\"'\nserver: {decisionHeader: true} # *a &b !c |"
 	lookup := func(string) (string, bool) { return evil, true }
 	for name, text := range map[string]string{
 		"plain":         "endpointsFile: ${V}\n",
@@ -59,8 +59,8 @@ func TestExpansionInjectsNothing(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if f.Config.EndpointsFile != evil || f.Config.Server.ReasonHeader {
-			t.Errorf("%s: endpointsFile = %q, reasonHeader %v", name, f.Config.EndpointsFile, f.Config.Server.ReasonHeader)
+		if f.Config.EndpointsFile != evil || f.Config.Server.DecisionHeader {
+			t.Errorf("%s: endpointsFile = %q, decisionHeader %v", name, f.Config.EndpointsFile, f.Config.Server.DecisionHeader)
 		}
 	}
 	for name, text := range map[string]string{

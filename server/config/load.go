@@ -47,6 +47,8 @@ type File struct {
 	created       []instance
 	elsewhere     []string // plugins that only a profile that does not run refers to
 	places        map[string]origin
+	expansions    []expansion     // the scalars with references
+	expanded      map[string]bool // their paths
 }
 
 // Warning is like a Fault, but the file runs all the same.
@@ -142,10 +144,13 @@ func read(path string) ([]byte, error) {
 // Parse reads the text of a file; name is what errors call it. The error is a Faults, with everything that is wrong.
 func Parse(name string, data []byte, lookup func(string) (string, bool)) (*File, error) {
 	f, faults := parse(name, data, lookup)
-	if err := faults.err(); err != nil {
-		return nil, err
+	if len(faults) == 0 {
+		return f, nil
 	}
-	return f, nil
+	if f == nil {
+		return nil, faults.err()
+	}
+	return nil, f.err(faults)
 }
 
 // Default is the built-in configuration.
@@ -179,7 +184,16 @@ func parse(name string, data []byte, lookup func(string) (string, bool)) (*File,
 	return f, p.faults
 }
 
-func (f *File) decoder(doc *document) *decoder { return &decoder{document: doc, lookup: f.lookup} }
+func (f *File) decoder(doc *document) *decoder {
+	return &decoder{document: doc, lookup: f.lookup, expanded: func(e expansion) {
+		if f.expanded == nil {
+			f.expanded = map[string]bool{}
+		}
+		if !f.expanded[e.path] {
+			f.expanded[e.path], f.expansions = true, append(f.expansions, e)
+		}
+	}}
+}
 
 // parsing is a File in the making.
 type parsing struct {
@@ -195,7 +209,7 @@ func (p *parsing) addf(at origin, format string, args ...any) {
 }
 
 func (f *File) warnf(at origin, format string, args ...any) {
-	f.Warnings = append(f.Warnings, at.fault(format, args...))
+	f.Warnings = append(f.Warnings, f.redacted(at.fault(format, args...)))
 }
 
 // place is where the file sets a path; where it does not, the root.

@@ -38,14 +38,41 @@ func (d *decoder) read(at origin, n ast.Node) (s scalarText, ok bool) {
 		return s, false // the structure walk has reported it
 	}
 	written := nodeText(n)
-	text, replaced, err := expand(written, d.lookup)
+	var values []replacement
+	text, replaced, err := expand(written, func(name string) (string, bool) {
+		value, ok := d.lookup(name)
+		values = append(values, replacement{value, "${" + name + "}"})
+		return value, ok
+	})
 	if err != nil {
 		for _, line := range strings.Split(err.Error(), "\n") {
 			d.addf(at, "%s", line)
 		}
 		return s, false
 	}
+	if replaced {
+		d.note(newExpansion(at.path, written, text, values))
+	}
 	return scalarText{text: text, quoted: isQuoted(n) && !replaced, shown: strconv.Quote(clip(written))}, true
+}
+
+// note remembers a scalar with references.
+func (d *decoder) note(e expansion) {
+	if d.shown == nil {
+		d.shown = map[string]string{}
+	}
+	d.shown[e.path] = strconv.Quote(e.written)
+	if d.expanded != nil {
+		d.expanded(e)
+	}
+}
+
+// got is how errors quote the value at a place: as written where it held references.
+func (d *decoder) got(at origin, value string) string {
+	if shown, ok := d.shown[at.path]; ok {
+		return shown
+	}
+	return value
 }
 
 func isQuoted(n ast.Node) bool {
@@ -167,8 +194,8 @@ func (d *decoder) inRange(path string, node ast.Node, f field) {
 		return
 	}
 	if r := f.tag.Get("range"); r != "" {
-		if err := checkRange(r, f.value); err != nil {
-			d.addf(at, "%v", err)
+		if problem := checkRange(r, f.value); problem != "" {
+			d.addf(at, "%s, got %s", problem, d.got(at, fmt.Sprint(display(f.value))))
 		}
 	}
 	if choices := strings.Fields(f.tag.Get("oneof")); len(choices) > 0 {
@@ -176,7 +203,7 @@ func (d *decoder) inRange(path string, node ast.Node, f field) {
 	}
 	if f.tag.Get("form") == "address" && f.value.String() != "" {
 		if _, port, err := net.SplitHostPort(f.value.String()); err != nil || !isPort(port) {
-			d.addf(at, `must be "host:port" or ":port" with a port from 0 to 65535, got %q`, clip(f.value.String()))
+			d.addf(at, `must be "host:port" or ":port" with a port from 0 to 65535, got %s`, d.got(at, strconv.Quote(clip(f.value.String()))))
 		}
 	}
 }
@@ -196,7 +223,7 @@ func (d *decoder) oneOf(at origin, value string, choices []string) {
 			return
 		}
 	}
-	d.addf(at, "must be one of %s, got %q%s", strings.Join(choices, ", "), clip(value), scheduling.Hint(value, choices))
+	d.addf(at, "must be one of %s, got %s%s", strings.Join(choices, ", "), d.got(at, strconv.Quote(clip(value))), scheduling.Hint(value, choices))
 }
 
 func isPort(s string) bool {
@@ -204,21 +231,21 @@ func isPort(s string) bool {
 	return err == nil
 }
 
-// checkRange compares a value with "low..high", written as the value itself would be.
-func checkRange(tag string, v reflect.Value) error {
+// checkRange compares a value with "low..high", written as the value itself would be, and says what is wrong.
+func checkRange(tag string, v reflect.Value) string {
 	low, high, _ := strings.Cut(tag, "..")
 	lowest, highest := reflect.New(v.Type()).Elem(), reflect.New(v.Type()).Elem()
 	for text, bound := range map[string]reflect.Value{low: lowest, high: highest} {
 		d := decoder{}
 		d.scalar(origin{}, &ast.StringNode{BaseNode: &ast.BaseNode{}, Value: text}, bound)
 		if len(d.faults) > 0 {
-			return fmt.Errorf("range tag %q: %w", tag, d.faults)
+			return fmt.Sprintf("has the range %q, which is none (%v)", tag, d.faults)
 		}
 	}
 	if v.Int() < lowest.Int() || v.Int() > highest.Int() {
-		return fmt.Errorf("must be from %s to %s, got %v", low, high, display(v))
+		return fmt.Sprintf("must be from %s to %s", low, high)
 	}
-	return nil
+	return ""
 }
 
 // display writes a value as the file would.
