@@ -73,7 +73,8 @@ func (st *stream) onRequestHeaders(h *extprocv3.HttpHeaders) error {
 		return st.pickAtHeaders(0)
 	case st.requestMode == modeNone, st.requestMode == modeStreamed, st.requestMode == modeGRPC:
 		// The body comes too late for the pick, or never: its declared length is all that is known of the load.
-		return st.pickAtHeaders(contentLength(&r.Request))
+		// It is only the client's word, and counts as at most the largest body: one header must not fill an engine.
+		return st.pickAtHeaders(min(contentLength(&r.Request), st.server.cfg.MaxRequestBodyBytes))
 	case st.requestMode == modeBuffered, st.requestMode == modeBufferedPartial:
 		// Envoy sends the body only after this answer.
 		return st.send(continueRequestHeaders)

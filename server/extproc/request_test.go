@@ -368,10 +368,22 @@ func TestPanicIsRecoveredOnce(t *testing.T) {
 	}
 }
 
+func TestDeclaredLengthCountsAsAtMostTheLargestBody(t *testing.T) {
+	b := newBench(t, options{configure: func(c *Config) { c.MaxRequestBodyBytes = 4000 }})
+	c := b.call(t, modeNone, modeStreamed)
+	c.requestHeaders(false, "content-length", "9223372036854775807")
+	c.pickOf(c.recv())
+	if requests, tokens := b.load(); requests != 1 || tokens != 1000 {
+		t.Errorf("ledger holds %d requests and %d tokens, want 1 and 1000", requests, tokens)
+	}
+}
+
 // failingObserver panics when it is told of a pick.
 type failingObserver struct{ *notes }
 
-func (failingObserver) Picked(*scheduling.Cycle, *scheduling.Flight, time.Duration) { panic("observer") }
+func (failingObserver) Picked(*scheduling.Cycle, *scheduling.Flight, time.Duration) {
+	panic("observer")
+}
 
 func TestPanicAfterTheChargeReleasesIt(t *testing.T) {
 	b := newBench(t, options{configure: func(c *Config) { c.Observer = failingObserver{&notes{kinds: map[string]int{}}} }})
