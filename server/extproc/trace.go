@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"context"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
@@ -61,7 +62,7 @@ func (s *spans) picked(c *scheduling.Cycle, f *scheduling.Flight) {
 		return
 	}
 	attributes := []attribute.KeyValue{
-		attribute.String("gen_ai.request.model", f.Model),
+		attribute.String("gen_ai.request.model", attributeText(f.Model)),
 		attribute.String("server.address", f.Endpoint.Address),
 		attribute.Int64("sluice.request.id", int64(f.ID)),
 		attribute.Int("sluice.candidates", c.Considered.Len()),
@@ -71,6 +72,14 @@ func (s *spans) picked(c *scheduling.Cycle, f *scheduling.Flight) {
 	}
 	s.receive.SetAttributes(attributes...)
 	_, s.upstream = s.tracer.Start(s.ctx, "upstream", trace.WithSpanKind(trace.SpanKindClient))
+}
+
+// maxAttributeText bounds a text in a span that a client can make up.
+const maxAttributeText = 256
+
+// attributeText is a client's text as spans take it: one that is not UTF-8 costs the whole batch that it is exported in.
+func attributeText(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), maxAttributeText)], "\uFFFD")
 }
 
 func (s *spans) responseBegun(status int) {

@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -54,6 +55,29 @@ func TestSpansOfOneRequest(t *testing.T) {
 		}
 		if s.Name() == "upstream" && (len(s.Events()) != 1 || s.Events()[0].Name != "first_token") {
 			t.Errorf("upstream has the events %v", s.Events())
+		}
+	}
+}
+
+func TestSpansTakeAnyModelName(t *testing.T) {
+	recorder := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
+	b := newBench(t, options{configure: func(c *Config) { c.Tracer = provider.Tracer("test") }})
+	for name, want := range map[string]string{
+		"a\xff":                   "a\uFFFD",
+		strings.Repeat("m", 1000): strings.Repeat("m", maxAttributeText),
+	} {
+		recorder.Reset()
+		c := b.call(t, modeFullDuplex, modeNone)
+		c.requestHeaders(false, ":method", "POST", ":path", "/v1/chat/completions")
+		c.requestBody(`{"model":"`+name+`"}`, true)
+		c.pickOf(c.recv())
+		c.echoed(false)
+		c.noAnswer()
+		waitFor(t, func() bool { return len(recorder.Ended()) == 7 })
+		receive := recorder.Ended()[slices.IndexFunc(recorder.Ended(), func(s sdktrace.ReadOnlySpan) bool { return s.Name() == "receive" })]
+		if !slices.Contains(receive.Attributes(), attribute.String("gen_ai.request.model", want)) {
+			t.Errorf("attributes %v lack the model %q", receive.Attributes(), want)
 		}
 	}
 }
