@@ -93,11 +93,17 @@ func newStream() *stream {
 	}
 }
 
-// release gives the stream's memory back, without the bodies that it points to.
-func (s *stream) release() {
+// dropBodies forgets what was sent on.
+func (s *stream) dropBodies() {
 	clear(s.chunks)
-	s.grpc, s.chunks = nil, s.chunks[:0]
+	s.chunks = s.chunks[:0]
 	s.request.piece.Body, s.response.piece.Body = nil, nil
+}
+
+// release gives the stream's memory back.
+func (s *stream) release() {
+	s.dropBodies()
+	s.grpc = nil
 	streams.Put(s)
 }
 
@@ -112,9 +118,11 @@ func (s *stream) handle(m *extprocv3.ProcessingRequest) error {
 			s.chunks = append(s.chunks, body)
 		}
 		if v.RequestBody.GetEndOfStream() {
+			defer s.dropBodies()
 			return s.answer(true)
 		}
 	case *extprocv3.ProcessingRequest_RequestTrailers:
+		defer s.dropBodies()
 		if err := s.answer(false); err != nil {
 			return err
 		}

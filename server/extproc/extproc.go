@@ -143,7 +143,8 @@ type Server struct {
 	extprocv3.UnimplementedExternalProcessorServer
 
 	cfg     Config
-	streams sync.Pool
+	streams sync.Pool // of *stream
+	joined  sync.Pool // of *[]byte: bodies in one piece
 	nextID  atomic.Uint64
 	open    atomic.Int64
 	holds   holds

@@ -23,8 +23,8 @@ const selectionHeader = "test-epp-endpoint-selection"
 type requestSide struct {
 	scheduling.Request
 	subset  subset
-	chunks  [][]byte // the body as it came; each aliases its message
-	joined  []byte   // the body in one piece, where it came in several
+	chunks  [][]byte // the body as it came, until it was answered; each aliases its message
+	joined  *[]byte  // the body in one piece, where it came in several
 	size    int      // bytes in chunks
 	info    openai.Info
 	rewrite string
@@ -35,16 +35,23 @@ type requestSide struct {
 
 func (r *requestSide) reset() {
 	r.Request.Reset()
-	clear(r.chunks)
-	joined := r.joined[:0]
-	if cap(joined) > maxKeptBody {
-		joined = nil
-	}
-	*r = requestSide{Request: r.Request, subset: subset{entries: r.subset.entries[:0]}, chunks: r.chunks[:0], joined: joined}
+	*r = requestSide{Request: r.Request, subset: subset{entries: r.subset.entries[:0]}, chunks: r.chunks[:0]}
 }
 
-// maxKeptBody bounds the join buffer that an idle stream object keeps.
+// maxKeptBody bounds the buffers that are kept for bodies in several pieces.
 const maxKeptBody = 1 << 20
+
+// dropBody forgets the body: answers, unlike requests, may take minutes.
+func (st *stream) dropBody() {
+	r := &st.request
+	st.out.release()
+	clear(r.chunks)
+	r.chunks, r.Body = r.chunks[:0], nil
+	if r.joined != nil && cap(*r.joined) <= maxKeptBody {
+		st.server.joined.Put(r.joined)
+	}
+	r.joined = nil
+}
 
 func (st *stream) onRequestHeaders(h *extprocv3.HttpHeaders) error {
 	r := &st.request
@@ -159,6 +166,7 @@ func (st *stream) replyBuffered() error {
 	}
 	r := &st.request
 	r.replied = true
+	defer st.dropBody()
 	m := st.carry(value)
 	if r.rewrite == "" || r.partial || r.info.Model.End <= r.info.Model.Start {
 		return st.send(st.out.requestBody(nil))
@@ -186,6 +194,7 @@ func (st *stream) replyFullDuplex(trailers bool) error {
 	}
 	r := &st.request
 	r.replied = true
+	defer st.dropBody()
 	m := st.carry(value)
 	chunks := r.chunks
 	if r.rewrite != "" && r.info.Model.End > r.info.Model.Start {
@@ -232,28 +241,34 @@ func (st *stream) echoRequest(chunks [][]byte, last bool) error {
 }
 
 // body is the request's body in one piece. A body of one chunk is not copied.
-func (r *requestSide) body() []byte {
+func (st *stream) body() []byte {
+	r := &st.request
 	switch len(r.chunks) {
 	case 0:
 		return nil
 	case 1:
 		return r.chunks[0]
 	}
-	if cap(r.joined) < r.size {
-		r.joined = make([]byte, 0, r.size)
+	r.joined, _ = st.server.joined.Get().(*[]byte)
+	if r.joined == nil {
+		r.joined = new([]byte)
 	}
-	r.joined = r.joined[:0]
+	b := (*r.joined)[:0]
+	if cap(b) < r.size {
+		b = make([]byte, 0, r.size)
+	}
 	for _, c := range r.chunks {
-		r.joined = append(r.joined, c...)
+		b = append(b, c...)
 	}
-	return r.joined
+	*r.joined = b
+	return b
 }
 
 // scan reads the body. What is only unusual goes on to the engine, which is the judge; bytes that are not JSON at all
 // are refused here, unless something other than JSON was announced.
 func (st *stream) scan() error {
 	r := &st.request
-	body := r.body()
+	body := st.body()
 	if len(body) == 0 || r.Operation == scheduling.OperationOther || isEncoded(stringHeader(&r.Request, "content-encoding")) {
 		r.PromptBytes = max(r.PromptBytes, len(body))
 		return nil

@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -84,4 +85,38 @@ func TestPickTimeoutOfLaterStreams(t *testing.T) {
 		cut.noAnswer()
 	}
 	b.settles(t, 0, 0)
+}
+
+// A body is kept until it was sent on, and not for as long as its answer takes.
+func TestBodiesAreNotKeptForTheirAnswers(t *testing.T) {
+	const streams, size = 30, 1 << 20
+	b := newBench(t, options{})
+	body := chat(size)
+	heap := func() int64 {
+		var m runtime.MemStats
+		for range 3 { // pools take two collections to give up what they hold
+			runtime.GC()
+		}
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for range streams {
+		c := b.call(t, modeFullDuplex, modeFullDuplex)
+		c.requestHeaders(false, ":method", "POST", ":path", "/v1/chat/completions")
+		c.requestBody(body[:size/2], false)
+		c.requestBody(body[size/2:], true)
+		c.pickOf(c.recv())
+		if got := c.echoed(false); got != body {
+			t.Fatalf("%d bytes come back otherwise", len(got))
+		}
+		c.responseHeaders(false, ":status", "200", "content-type", "text/event-stream")
+		c.recv()
+	}
+	if requests, _ := b.load(); requests != streams {
+		t.Fatalf("%d requests in flight, want %d", requests, streams)
+	}
+	if grown := heap() - before; grown > streams*size/4 {
+		t.Errorf("%d streams that wait for answers to bodies of %d KiB hold %d KiB", streams, size>>10, grown>>10)
+	}
 }

@@ -79,7 +79,7 @@ func (st *stream) finish() {
 	st.release(scheduling.EndDisconnect)
 	st.spans.end()
 	st.grpc = nil
-	st.out.release()
+	st.dropBody()
 	st.mu.Unlock()
 	if reusable {
 		s := st.server
