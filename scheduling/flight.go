@@ -74,6 +74,7 @@ type Flight struct {
 	scheduler *Scheduler
 	states    []storage
 	phase     flightPhase
+	committed bool // every follower knows of it
 }
 
 type flightPhase uint8
@@ -92,6 +93,14 @@ func (f *Flight) FirstToken(now time.Duration) {
 	f.phase = flightFirstToken
 	for _, follower := range f.scheduler.followers {
 		follower.FirstToken(f, now)
+	}
+}
+
+// releaseUnless ends the flight where a plugin's fault keeps it from its caller, who then could not: what was charged by
+// then would stay for ever.
+func (f *Flight) releaseUnless(reached *bool) {
+	if !*reached {
+		f.Done(Outcome{Reason: EndError, Usage: UnknownUsage}, f.PickedAt)
 	}
 }
 

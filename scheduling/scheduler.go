@@ -86,10 +86,12 @@ func (s *Scheduler) Commit(c *Cycle) (*Flight, error) {
 	if f == nil {
 		return nil, ErrNoCandidate
 	}
+	defer f.releaseUnless(&f.committed)
 	c.enter(PhaseCommitted)
 	for _, follower := range s.followers {
 		follower.Committed(c, f)
 	}
+	f.committed = true
 	return f, nil
 }
 
@@ -101,9 +103,12 @@ func (s *Scheduler) decideAndCharge(c *Cycle) *Flight {
 		return nil
 	}
 	f := s.newFlight(c)
+	charged := false
+	defer f.releaseUnless(&charged)
 	for _, ch := range s.chargers {
 		ch.Charge(c, f)
 	}
+	charged = true
 	return f
 }
 
@@ -147,6 +152,7 @@ func (s *Scheduler) newFlight(c *Cycle) *Flight {
 	r := c.Request
 	f.ID, f.Profile, f.Model, f.Operation, f.Stream = r.ID, s.profile.name, r.Model, r.Operation, r.Stream
 	f.PickedAt, f.Outcome, f.phase = c.Now, Outcome{Usage: UnknownUsage}, flightCommitted
+	f.committed = false
 	f.Picks = f.Picks[:0]
 	for _, o := range c.Picks {
 		f.Picks = append(f.Picks, c.Snapshot.Endpoints[o])

@@ -126,7 +126,7 @@ func (a *App) config() *config.Config { return &a.current.Load().file.Config }
 // assemble makes the servers around the first configuration.
 func (a *App) assemble(ctx context.Context) (err error) {
 	cfg := a.config()
-	if a.tracing, err = telemetry.NewTracing(ctx); err != nil {
+	if a.tracing, err = telemetry.NewTracing(ctx, a.logger); err != nil {
 		return err
 	}
 	a.metrics = telemetry.NewMetrics(a.options.Registry, cfg.Telemetry.ModelLabels...)

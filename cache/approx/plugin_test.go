@@ -281,6 +281,23 @@ func TestC44_WhatOthersUseStays(t *testing.T) {
 	checkInvariants(t, h.producer().index.Load())
 }
 
+func TestAPIsWrapTheSameTextOtherwise(t *testing.T) {
+	h := newHarness(t, nil, nil)
+	h.endpoints("a:1")
+	of := func(op scheduling.Operation) *scheduling.Request {
+		r := text("m", words(1, 640))
+		r.Operation = op
+		return r
+	}
+	h.serve(of(scheduling.OperationCompletions), "a:1")
+	for op, want := range map[scheduling.Operation]int{
+		scheduling.OperationCompletions: 10, scheduling.OperationEmbeddings: 10, scheduling.OperationChat: 0,
+		scheduling.OperationResponses: 0, scheduling.OperationMessages: 0,
+	} {
+		matched(t, h.look(of(op)), map[string]int{"a:1": want})
+	}
+}
+
 // The approximate index's part of an engine that restarts in place: the address stays, the cache is empty.
 func TestC03_RestartInPlaceForgetsWhatWasRecorded(t *testing.T) {
 	h := newHarness(t, nil, nil)

@@ -30,7 +30,7 @@ func (p *prompt) hash(x *index, seed blockhash.Seed, r *scheduling.Request, know
 		p.capped = l.Full(len(p.hashes)) && len(known.Tokens) >= (l.Blocks(len(p.hashes))+1)*l.BlockTokens()
 		return
 	}
-	root := blockhash.NewRoot(seed, blockhash.Text, r.Model, r.CacheSalt)
+	root := blockhash.NewRoot(seed, blockhash.KindOf(r.Operation), r.Model, r.CacheSalt)
 	p.hashes = blockhash.AppendText(p.hashes, root, r.Body, r.Prompt, l)
 	p.blockTokens = textBlockTokens(l.BlockBytes(), known.BytesPerToken)
 	p.capped = l.Full(len(p.hashes)) && textLength(r.Prompt) >= (l.Blocks(len(p.hashes))+1)*l.BlockBytes()

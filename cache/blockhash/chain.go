@@ -13,9 +13,26 @@ type Kind uint8
 
 // The kinds of chain.
 const (
-	Text   Kind = iota + 1 // bytes of the request's body
-	Tokens                 // token ids
+	Text      Kind = iota + 1 // text that engines take as it is: completions, embeddings
+	Tokens                    // token ids
+	Chat                      // text that a chat template wraps, as chat completions have it
+	Responses                 // the same, as the Responses API has it
+	Messages                  // the same, as the Messages API has it
 )
+
+// KindOf is the kind of a text chain for an API: the same words make other tokens once a template is around them.
+func KindOf(op scheduling.Operation) Kind {
+	switch op {
+	case scheduling.OperationChat:
+		return Chat
+	case scheduling.OperationResponses:
+		return Responses
+	case scheduling.OperationMessages:
+		return Messages
+	default:
+		return Text
+	}
+}
 
 // chunkBytes is how much is hashed at once: XXH3's fast path for short input ends at 128 bytes, and what crosses spans is
 // gathered in a buffer of this size on the stack.

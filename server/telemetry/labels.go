@@ -31,6 +31,19 @@ func NewLabel(limit int, configured ...string) *Label {
 	return l
 }
 
+// Known is v itself where it has a label already, and OtherLabel where not: for what has not proved to exist.
+func (l *Label) Known(v string) string {
+	if v == "" {
+		return "unknown"
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if known, ok := l.known[v]; ok {
+		return known
+	}
+	return OtherLabel
+}
+
 // Value is v itself while there is room, and OtherLabel afterwards. An empty value is "unknown". What is not UTF-8 becomes
 // U+FFFD: Prometheus panics at such a label.
 func (l *Label) Value(v string) string {

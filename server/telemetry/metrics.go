@@ -96,7 +96,7 @@ func (m *Metrics) Picked(c *scheduling.Cycle, f *scheduling.Flight, took time.Du
 	if f == nil {
 		result = "no_endpoint"
 	}
-	model := m.models.Value(c.Request.Model)
+	model := m.models.Known(c.Request.Model)
 	m.requests.WithLabelValues(c.Request.Operation.String(), model, result).Inc()
 	m.decision.Observe(took.Seconds())
 	for i := range c.Faults {
@@ -142,7 +142,11 @@ func (m *Metrics) releases(c *scheduling.Cycle, f *scheduling.Flight) {
 // Ended counts the end of a picked request.
 func (m *Metrics) Ended(f *scheduling.Flight, outcome scheduling.Outcome, firstToken, total time.Duration) {
 	m.ended.WithLabelValues(outcome.Reason.String()).Inc()
-	model := m.models.Value(f.Model)
+	// Only a model that an engine has answered for takes a label: clients could make names up without end.
+	model := m.models.Known(f.Model)
+	if outcome.Status >= 200 && outcome.Status < 300 {
+		model = m.models.Value(f.Model)
+	}
 	if firstToken >= 0 {
 		m.firstToken.WithLabelValues(model).Observe(firstToken.Seconds())
 	}

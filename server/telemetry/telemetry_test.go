@@ -44,6 +44,9 @@ func TestLabelIsBounded(t *testing.T) {
 	if got := l.Value("configured"); got != "configured" {
 		t.Errorf("the configured name became %q", got)
 	}
+	if got := l.Known("never heard of"); got != OtherLabel {
+		t.Errorf("a name that is not known became %q", got)
+	}
 	if got := l.Value(""); got != "unknown" {
 		t.Errorf("empty became %q", got)
 	}
@@ -217,7 +220,7 @@ func TestTracingIsOffUnlessAsked(t *testing.T) {
 			for k, v := range test.set {
 				t.Setenv(k, v)
 			}
-			tracing, err := NewTracing(t.Context())
+			tracing, err := NewTracing(t.Context(), slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,7 +234,7 @@ func TestTracingIsOffUnlessAsked(t *testing.T) {
 	}
 	t.Run("an unknown exporter is an error", func(t *testing.T) {
 		t.Setenv("OTEL_TRACES_EXPORTER", "nonsense")
-		if _, err := NewTracing(t.Context()); err == nil {
+		if _, err := NewTracing(t.Context(), slog.New(slog.DiscardHandler)); err == nil {
 			t.Error("no error")
 		}
 	})
