@@ -124,7 +124,9 @@ func (st *stream) handle(m *extprocv3.ProcessingRequest) (err error) {
 	if md := m.GetMetadataContext(); md != nil {
 		st.readMetadata(md)
 	}
-	err = st.dispatch(m)
+	if err = st.dispatch(m); err == nil {
+		return nil
+	}
 	if im := (*immediate)(nil); errors.As(err, &im) {
 		return st.refuse(im)
 	}
