@@ -15,19 +15,31 @@ type AttachCommand struct {
 
 // AttachEnvoyCommand prints an Envoy bootstrap.
 type AttachEnvoyCommand struct {
-	Listen         string        `help:"Address that Envoy serves clients on." default:"0.0.0.0:8080" placeholder:"IP:PORT"`
+	Listen         string        `help:"Address that Envoy serves clients on." default:"127.0.0.1:8080" placeholder:"IP:PORT"`
 	Admin          string        `help:"Address of Envoy's admin port; empty for none." default:"127.0.0.1:9901" placeholder:"IP:PORT"`
 	Sluice         string        `help:"Address of 'sluice serve' as Envoy reaches it." default:"127.0.0.1:9002" placeholder:"HOST:PORT"`
 	TLS            bool          `help:"Speak TLS to Sluice, trusting any certificate: what a Sluice that does not listen on loopback wants by default."`
 	CA             string        `help:"Path, on Envoy's machine, of the CA that Sluice's certificate must chain to. Implies --tls." placeholder:"FILE"`
-	OverrideHost   bool          `help:"Choose among listed endpoints (Envoy 1.38 or newer): ordered fallbacks, and a report of who served. Without it Envoy dials whatever Sluice picks (ORIGINAL_DST)."`
+	OverrideHost   bool          `help:"Choose among listed endpoints (Envoy 1.38 or newer): a report of who served and, with --retries, ordered fallbacks. Without it Envoy dials whatever Sluice picks (ORIGINAL_DST)."`
 	Endpoint       []string      `help:"An engine, ip:port, exactly as Sluice knows it; needed by --override-host; may be repeated." placeholder:"IP:PORT"`
 	RequestBody    string        `help:"How Envoy sends request bodies: full-duplex-streamed, buffered, buffered-partial, streamed or none." default:"full-duplex-streamed" placeholder:"MODE"`
 	ResponseBody   string        `help:"How Envoy sends response bodies: full-duplex-streamed, streamed or none." default:"full-duplex-streamed" placeholder:"MODE"`
 	FailOpen       bool          `help:"Let requests pass, unpicked, where Sluice cannot be reached."`
-	Retries        uint32        `help:"How often Envoy sends a failed request again; with --override-host to the next of the ordered picks."`
+	Retries        uint32        `help:"How often Envoy sends a failed request again (default 0); with --override-host to the next of the ordered picks, of which Sluice sends one unless serve has --max-endpoints-in-pick (at least N+1)." placeholder:"N"`
 	MessageTimeout time.Duration `help:"How long Envoy waits for an answer where it waits for one message." default:"5s"`
 	AccessLog      bool          `help:"Log a JSON line a request, with the pick."`
+}
+
+// Help is shown below the usage.
+func (*AttachEnvoyCommand) Help() string {
+	return `Example, for a Sluice on this machine:
+
+  sluice attach envoy > envoy.yaml && envoy -c envoy.yaml
+
+Ordered fallbacks take three parts: --override-host with the engines, --retries N, and a Sluice that sends N+1 endpoints:
+
+  sluice attach envoy --override-host --endpoint 10.0.0.5:8000 --endpoint 10.0.0.6:8000 --retries 1 > envoy.yaml
+  sluice serve --endpoint 10.0.0.5:8000 --endpoint 10.0.0.6:8000 --max-endpoints-in-pick 2`
 }
 
 // Run prints the bootstrap.
@@ -52,6 +64,12 @@ func (a *AttachEnvoyCommand) Run() error {
 	bootstrap, err := envoy.Render(p)
 	if err != nil {
 		return err
+	}
+	if len(a.Endpoint) > 0 && !a.OverrideHost {
+		fmt.Fprintln(os.Stderr, "sluice: --endpoint does nothing without --override-host: Envoy dials whatever Sluice picks")
+	}
+	if a.OverrideHost && a.Retries > 0 {
+		fmt.Fprintf(os.Stderr, "sluice: for %d retries to have somewhere to go, give 'sluice serve' --max-endpoints-in-pick %d\n", a.Retries, a.Retries+1)
 	}
 	_, err = os.Stdout.Write(bootstrap)
 	return err

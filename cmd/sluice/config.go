@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/sluice-epp/sluice/server"
@@ -16,17 +17,36 @@ type ConfigCommand struct {
 
 // ConfigCheckCommand checks a file.
 type ConfigCheckCommand struct {
-	File string `arg:"" help:"The file to check; none for the built-in configuration." type:"path" optional:""`
+	File string `arg:"" help:"The file to check, - for standard input; none for the built-in configuration." type:"path" optional:""`
+}
+
+// Help is shown below the usage.
+func (*ConfigCheckCommand) Help() string {
+	return `What it prints is itself a configuration file. Exits with 1 where the file has a fault. Examples:
+
+  sluice config check sluice.yaml
+  sluice config default | sluice config check -`
 }
 
 // Run prints a report, or fails with every fault.
 func (c *ConfigCheckCommand) Run() error {
-	report, err := config.Check(c.File, os.LookupEnv, server.Catalogue())
+	report, err := c.check()
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Print(report)
 	return err
+}
+
+func (c *ConfigCheckCommand) check() (string, error) {
+	if c.File != "-" {
+		return config.Check(c.File, os.LookupEnv, server.Catalogue())
+	}
+	text, err := io.ReadAll(io.LimitReader(os.Stdin, config.MaxFileBytes+1))
+	if err != nil {
+		return "", fmt.Errorf("standard input: %w", err)
+	}
+	return config.CheckText("standard input", text, os.LookupEnv, server.Catalogue())
 }
 
 // ConfigDefaultCommand prints the built-in configuration.

@@ -20,6 +20,31 @@ type EngineCommand struct {
 	MaxModelLen int      `help:"Longest prompt and answer together, in tokens (default: as the model's)." placeholder:"TOKENS"`
 }
 
+// Help is shown below the usage.
+func (*EngineCommand) Help() string {
+	return `It answers as vLLM does, with the latencies and the prefix cache of a modelled engine, and text that means nothing. Example:
+
+  sluice engine --listen 127.0.0.1:8000 --name engine-0`
+}
+
+// Validate checks the numbers.
+func (e *EngineCommand) Validate() error {
+	switch {
+	case !(e.Speed > 0) || e.Speed > maxSpeed:
+		return fmt.Errorf("--speed: must be > 0 and at most %d, got %g", maxSpeed, e.Speed)
+	case e.BlockSize < 1:
+		return fmt.Errorf("--block-size: must be >= 1, got %d", e.BlockSize)
+	case e.Blocks < 1:
+		return fmt.Errorf("--blocks: must be >= 1, got %d", e.Blocks)
+	case e.MaxModelLen < 0:
+		return fmt.Errorf("--max-model-len: must be >= 1, got %d", e.MaxModelLen)
+	}
+	return nil
+}
+
+// maxSpeed is how many times faster than modelled the engines can run: beyond it timers are too coarse.
+const maxSpeed = 10_000
+
 // Run serves until interrupted.
 func (e *EngineCommand) Run(i *interrupts) error {
 	params := sim.DefaultParams()
@@ -37,6 +62,7 @@ func (e *EngineCommand) Run(i *interrupts) error {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "simulated engine on %s, %g times as fast as modelled\n", s.URL(), e.Speed)
+	i.hangUpEnds()
 	<-i.Done()
 	return s.Close()
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -21,10 +23,12 @@ var version string
 type CLI struct {
 	Serve   ServeCommand   `cmd:"" help:"Serve Envoy: pick an endpoint for every request."`
 	Attach  AttachCommand  `cmd:"" help:"Print what attaches Sluice to a proxy."`
-	Config  ConfigCommand  `cmd:"" help:"Check, show or explain configuration."`
+	Config  ConfigCommand  `cmd:"" help:"Check a configuration file, or show the built-in one."`
 	Engine  EngineCommand  `cmd:"" help:"Run a simulated vLLM, for trying things out."`
 	Demo    DemoCommand    `cmd:"" help:"Run the whole path on this machine: engines, Sluice, a real Envoy, a chat workload."`
 	Version VersionCommand `cmd:"" help:"Print the version."`
+
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
 // VersionCommand prints the version.
@@ -50,37 +54,80 @@ func versionString() string {
 // interrupts ends with the first SIGINT or SIGTERM; force closes with the second.
 type interrupts struct {
 	context.Context
-	force chan struct{}
+	force   chan struct{}
+	signals chan os.Signal
+	first   atomic.Int32 // the number of the first signal; 0: none came
 }
+
+// hangUpEnds lets SIGHUP end the command too, as where its terminal is closed.
+func (i *interrupts) hangUpEnds() { signal.Notify(i.signals, syscall.SIGHUP) }
 
 // newInterrupts takes the signals over. Only commands that ask for interrupts do: any other ends with the first signal.
 func newInterrupts() *interrupts {
 	ctx, cancel := context.WithCancel(context.Background())
-	i := &interrupts{Context: ctx, force: make(chan struct{})}
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	i := &interrupts{Context: ctx, force: make(chan struct{}), signals: make(chan os.Signal, 2)}
+	signal.Notify(i.signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		<-signals
+		if s, ok := (<-i.signals).(syscall.Signal); ok {
+			i.first.Store(int32(s)) //nolint:gosec // signals have small numbers
+		}
 		cancel()
-		<-signals
+		<-i.signals
 		close(i.force)
 	}()
 	return i
 }
 
-func main() {
-	var cli CLI
-	parser := kong.Must(&cli,
+// Exit codes. A command that a signal cut short exits with 128 and the signal's number, as shells report it.
+const (
+	exitFailure   = 1
+	exitUsage     = 2
+	exitInterrupt = 128
+)
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+// run parses the arguments and runs the command; it returns the exit code.
+func run(args []string) int {
+	var taken *interrupts // nil where the command does not ask for them
+	parser := newParser(&CLI{}, kong.BindSingletonProvider(func() *interrupts { taken = newInterrupts(); return taken }))
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		complain(err)
+		command := ""
+		if usage := new(kong.ParseError); errors.As(err, &usage) && usage.Context.Selected() != nil {
+			command = usage.Context.Selected().Path() + " "
+		}
+		fmt.Fprintf(os.Stderr, "Run 'sluice %s--help' for what there is.\n", command)
+		return exitUsage
+	}
+	switch err = parsed.Run(); {
+	case err == nil:
+		return 0
+	case errors.Is(err, context.Canceled) && taken != nil && taken.first.Load() > 0:
+		return exitInterrupt + int(taken.first.Load())
+	}
+	complain(err)
+	return exitFailure
+}
+
+func newParser(cli *CLI, more ...kong.Option) *kong.Kong {
+	return kong.Must(cli, append([]kong.Option{
 		kong.Name("sluice"),
 		kong.Description("Endpoint picker for LLM inference: an Envoy ext_proc server that knows the engines' prefix caches and load."),
-		kong.UsageOnError(),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Summary: true}),
-		kong.BindSingletonProvider(newInterrupts),
-	)
-	parsed, err := parser.Parse(os.Args[1:])
-	parser.FatalIfErrorf(err)
-	if err = parsed.Run(); err != nil && !errors.Is(err, context.Canceled) {
-		fmt.Fprintf(os.Stderr, "sluice: %v\n", err)
-		os.Exit(1)
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.ValueFormatter(withDefault),
+		kong.Vars{"version": "sluice " + versionString()},
+	}, more...)...)
+}
+
+func complain(err error) { fmt.Fprintf(os.Stderr, "sluice: %v\n", err) }
+
+// withDefault is a flag's help with its default, which a placeholder would hide.
+func withDefault(v *kong.Value) string {
+	help := kong.DefaultHelpValueFormatter(v)
+	if v.Flag == nil || v.Flag.PlaceHolder == "" || !v.HasDefault || v.Default == "" {
+		return help
 	}
+	return strings.TrimSuffix(help, ".") + " (default " + v.Default + ")."
 }

@@ -17,17 +17,34 @@ import (
 
 // ServeCommand serves Envoy.
 type ServeCommand struct {
-	Config           string        `help:"Configuration file. Without one, a built-in configuration runs (see 'sluice config default')." type:"path" placeholder:"FILE"`
-	Endpoint         []string      `help:"An engine, host:port; may be repeated. Ports as in 10.0.0.5:8000-8003 are data-parallel ranks. Replaces the file's endpoints." placeholder:"HOST:PORT" sep:"none"`
-	EndpointsFile    string        `help:"A YAML file that lists the engines, watched for changes. Replaces the file's endpointsFile." type:"path" placeholder:"FILE"`
-	Listen           string        `help:"Address that Envoy connects to (default :9002). Loopback is plaintext, anything else self-signed TLS, unless configured." placeholder:"HOST:PORT"`
-	Admin            string        `help:"Address of metrics and debugging (default 127.0.0.1:9090)." placeholder:"HOST:PORT"`
-	Plaintext        bool          `help:"Serve Envoy without TLS, wherever it listens."`
-	LogLevel         string        `help:"debug, info, warn or error." placeholder:"LEVEL"`
-	DecisionHeader   bool          `help:"Say in a response header (x-sluice-decision) which endpoint was picked and why."`
-	DrainDelay       time.Duration `help:"Time from SIGTERM to refusing new streams." placeholder:"DURATION" default:"-1s" hidden:""`
-	ConformanceTests bool          `help:"Obey the request headers of the endpoint picker protocol's conformance tests. Never in production."`
+	Config             string         `help:"Configuration file. Without one, a built-in configuration runs (see 'sluice config default')." type:"path" placeholder:"FILE"`
+	Endpoint           []string       `help:"An engine, host:port; may be repeated. Ports as in 10.0.0.5:8000-8003 are data-parallel ranks; settings follow a comma, as in 10.0.0.5:8000,name=vllm-0. Replaces the file's endpoints." placeholder:"HOST:PORT" sep:"none"`
+	EndpointsFile      string         `help:"A YAML file that lists the engines, watched for changes. Replaces the file's endpointsFile." type:"path" placeholder:"FILE"`
+	Listen             string         `help:"Address that Envoy connects to (default :9002). Loopback is plaintext, anything else self-signed TLS, unless configured." placeholder:"HOST:PORT"`
+	Admin              string         `help:"Address of metrics and debugging (default 127.0.0.1:9090)." placeholder:"HOST:PORT"`
+	Plaintext          bool           `help:"Serve Envoy without TLS, wherever it listens."`
+	LogLevel           string         `help:"debug, info, warn or error (default info)." placeholder:"LEVEL"`
+	DecisionHeader     bool           `help:"Say in a response header (x-sluice-decision) which endpoint was picked and why."`
+	MaxEndpointsInPick *int           `help:"Length of the ordered list that Envoy is given: the pick and its fallbacks (default 1). For retries, one more than their number." placeholder:"N"`
+	DrainDelay         *time.Duration `help:"Time from SIGTERM to refusing new streams (default 5s)." placeholder:"DURATION"`
+	ConformanceTests   bool           `help:"Obey the request headers of the endpoint picker protocol's conformance tests. Never in production."`
 }
+
+// Help is shown below the usage.
+func (*ServeCommand) Help() string {
+	return `Flags win over the file. Example, with fallbacks for the two retries of 'sluice attach envoy --override-host --retries 2':
+
+  sluice serve --listen 127.0.0.1:9002 --endpoint 10.0.0.5:8000 --endpoint 10.0.0.6:8000 --max-endpoints-in-pick 3`
+}
+
+// flagNames are the flags that set keys of the configuration, by path.
+var flagNames = map[string]string{
+	"endpoints": "--endpoint", "endpointsFile": "--endpoints-file", "server.listen": "--listen", "server.adminListen": "--admin",
+	"telemetry.logLevel": "--log-level", "server.maxEndpointsInPick": "--max-endpoints-in-pick", "server.drainDelay": "--drain-delay",
+}
+
+// Validate judges the flags as if they stood in a file.
+func (s *ServeCommand) Validate() error { return config.CheckOverride(s.override, flagNames) }
 
 // Run serves until interrupted.
 func (s *ServeCommand) Run(i *interrupts) error {
@@ -77,8 +94,11 @@ func (s *ServeCommand) override(c *config.Config) {
 	if s.DecisionHeader {
 		c.Server.DecisionHeader = true
 	}
-	if s.DrainDelay >= 0 {
-		c.Server.DrainDelay = s.DrainDelay
+	if s.DrainDelay != nil {
+		c.Server.DrainDelay = *s.DrainDelay
+	}
+	if s.MaxEndpointsInPick != nil {
+		c.Server.MaxEndpointsInPick = *s.MaxEndpointsInPick
 	}
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,15 +14,46 @@ import (
 // itself a configuration file: the effective configuration, with the rest as comments before it. The error holds
 // everything that is wrong with the file.
 func Check(path string, lookup func(string) (string, bool), types []scheduling.PluginType) (string, error) {
-	f, scheduler, err := Open(path, lookup, types)
+	if path == "" {
+		return CheckText("built-in configuration", []byte(DefaultText), lookup, types)
+	}
+	data, err := read(path)
 	if err != nil {
 		return "", err
 	}
+	return CheckText(path, data, lookup, types)
+}
+
+// CheckText is Check for the text of a file; name is what messages call it.
+func CheckText(name string, text []byte, lookup func(string) (string, bool), types []scheduling.PluginType) (string, error) {
+	f, scheduler, err := open(name, text, lookup, types)
+	if err != nil {
+		return "", err
+	}
+	f.warnMissing()
 	report := f.Report(types, scheduler)
 	if err := scheduler.Close(); err != nil {
 		return "", fmt.Errorf("closing what was built: %w", err)
 	}
 	return report, nil
+}
+
+// warnMissing warns of files that the configuration names and that are not here. They may be where the server runs.
+func (f *File) warnMissing() {
+	t := f.Config.Server.TLS
+	for _, named := range []struct{ key, path string }{
+		{"endpointsFile", f.Config.EndpointsFile},
+		{"server.tls.certFile", t.CertFile}, {"server.tls.keyFile", t.KeyFile}, {"server.tls.clientCAFile", t.ClientCAFile},
+	} {
+		if named.path == "" {
+			continue
+		}
+		if info, err := os.Stat(named.path); err != nil {
+			f.warnf(f.place(named.key), "cannot be read here: %v", err)
+		} else if info.IsDir() {
+			f.warnf(f.place(named.key), "is a folder: %s", named.path)
+		}
+	}
 }
 
 // Report describes a file and the scheduler that Build made from it.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -187,25 +188,35 @@ func setDuration(s scalarText, v reflect.Value) string {
 	return ""
 }
 
-// inRange checks the tags that this package's own sections carry: range:"low..high", oneof:"a b", form:"address".
+// inRange checks a value that was decoded.
 func (d *decoder) inRange(path string, node ast.Node, f field) {
 	at := d.document.at(node, path)
 	if d.document.resolve(node) == nil || d.faulty(at) {
 		return
 	}
+	if message := f.problem(func(value string) string { return d.got(at, value) }); message != "" {
+		d.addf(at, "%s", message)
+	}
+}
+
+// problem says what is wrong with a value by the tags that this package's own sections carry: range:"low..high",
+// oneof:"a b", form:"address". got is how the value is to be quoted; by default as it is.
+func (f field) problem(got func(string) string) string {
 	if r := f.tag.Get("range"); r != "" {
 		if problem := checkRange(r, f.value); problem != "" {
-			d.addf(at, "%s, got %s", problem, d.got(at, fmt.Sprint(display(f.value))))
+			return problem + ", got " + got(fmt.Sprint(display(f.value)))
 		}
 	}
-	if choices := strings.Fields(f.tag.Get("oneof")); len(choices) > 0 {
-		d.oneOf(at, f.value.String(), choices)
+	if choices := strings.Fields(f.tag.Get("oneof")); len(choices) > 0 && !slices.Contains(choices, f.value.String()) {
+		value := f.value.String()
+		return fmt.Sprintf("must be one of %s, got %s%s", strings.Join(choices, ", "), got(strconv.Quote(clip(value))), scheduling.Hint(value, choices))
 	}
 	if f.tag.Get("form") == "address" && f.value.String() != "" {
 		if _, port, err := net.SplitHostPort(f.value.String()); err != nil || !isPort(port) {
-			d.addf(at, `must be "host:port" or ":port" with a port from 0 to 65535, got %s`, d.got(at, strconv.Quote(clip(f.value.String()))))
+			return `must be "host:port" or ":port" with a port from 0 to 65535, got ` + got(strconv.Quote(clip(f.value.String())))
 		}
 	}
+	return ""
 }
 
 func (d *decoder) faulty(at origin) bool {
@@ -215,15 +226,6 @@ func (d *decoder) faulty(at origin) bool {
 		}
 	}
 	return false
-}
-
-func (d *decoder) oneOf(at origin, value string, choices []string) {
-	for _, c := range choices {
-		if value == c {
-			return
-		}
-	}
-	d.addf(at, "must be one of %s, got %s%s", strings.Join(choices, ", "), d.got(at, strconv.Quote(clip(value))), scheduling.Hint(value, choices))
 }
 
 func isPort(s string) bool {

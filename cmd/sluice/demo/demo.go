@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -50,7 +51,12 @@ type demo struct {
 func Run(ctx context.Context, o Options) (err error) {
 	d := &demo{o: o, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: concurrency}}}
 	defer d.client.CloseIdleConnections()
-	defer d.stop()
+	defer func() {
+		if ctx.Err() != nil {
+			d.say("stopping…")
+		}
+		d.stop()
+	}()
 	if d.dir, err = os.MkdirTemp("", "sluice-demo-"); err != nil {
 		return err
 	}
@@ -95,6 +101,8 @@ func (d *demo) choosePorts() error {
 	return nil
 }
 
+func engineName(i int) string { return fmt.Sprintf("engine-%d", i) }
+
 func local(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
 func (d *demo) say(format string, args ...any) { _, _ = fmt.Fprintf(d.o.Out, format+"\n", args...) }
@@ -104,9 +112,9 @@ func (d *demo) start(ctx context.Context) error {
 	if err := d.startEngines(ctx); err != nil {
 		return err
 	}
-	args := []string{"serve", "--listen", local(d.sluicePort), "--admin", local(d.sluiceAdmin), "--decision-header", "--log-level", "warn"}
-	for _, p := range d.enginePorts {
-		args = append(args, "--endpoint", local(p))
+	args := []string{"serve", "--listen", local(d.sluicePort), "--admin", local(d.sluiceAdmin), "--decision-header", "--log-level", "warn", "--drain-delay", "0s"}
+	for i, p := range d.enginePorts {
+		args = append(args, "--endpoint", local(p)+",name="+engineName(i))
 	}
 	var err error
 	if d.sluice, err = start("sluice serve", d.o.Sluice, args...); err != nil {
@@ -121,7 +129,7 @@ func (d *demo) start(ctx context.Context) error {
 func (d *demo) startEngines(ctx context.Context) error {
 	for i, port := range d.enginePorts {
 		p, err := start(fmt.Sprintf("engine %d", i), d.o.Sluice, "engine", "--listen", local(port),
-			"--name", fmt.Sprintf("engine-%d", i), "--model", modelName, "--speed", fmt.Sprint(d.o.Speed), "--blocks", fmt.Sprint(kvBlocks), "--max-model-len", fmt.Sprint(kvBlocks*8))
+			"--name", engineName(i), "--model", modelName, "--speed", fmt.Sprint(d.o.Speed), "--blocks", fmt.Sprint(kvBlocks), "--max-model-len", fmt.Sprint(kvBlocks*8))
 		if err != nil {
 			return err
 		}
@@ -239,6 +247,9 @@ func (d *demo) printLines() {
 	d.say("curl -s http://%s/metrics | grep ^sluice_", local(d.sluiceAdmin))
 	d.say("curl 'http://%s/stats?filter=ext_proc'", local(d.envoyAdminPort))
 	grpcurl := "grpcurl -plaintext"
+	if _, err := exec.LookPath("grpcurl"); err != nil {
+		grpcurl = "$(make -s grpcurl) -plaintext" // in the repository's folder
+	}
 	d.say("%s %s list", grpcurl, local(d.sluicePort))
 	d.say("%s %s grpc.health.v1.Health/Check", grpcurl, local(d.sluicePort))
 	d.say("%s -d '{\"requestHeaders\":{\"endOfStream\":true}}' %s envoy.service.ext_proc.v3.ExternalProcessor/Process", grpcurl, local(d.sluicePort))

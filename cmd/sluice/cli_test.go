@@ -1,0 +1,143 @@
+package main
+
+import (
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// captured runs the command line and returns its exit code and what it printed.
+func captured(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	files := [2]*os.File{}
+	for i := range files {
+		f, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Close() }()
+		files[i] = f
+	}
+	out, errs := os.Stdout, os.Stderr
+	os.Stdout, os.Stderr = files[0], files[1]
+	defer func() { os.Stdout, os.Stderr = out, errs }()
+	code = run(args)
+	texts := [2]string{}
+	for i, f := range files {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[i] = string(b)
+	}
+	return code, texts[0], texts[1]
+}
+
+func TestUsageErrors(t *testing.T) {
+	for args, want := range map[string]string{
+		"serve --log-level verbose":        `--log-level: must be one of debug, info, warn, error, got "verbose"`,
+		"serve --listen 9002":              `--listen: must be "host:port"`,
+		"serve --admin x":                  `--admin: must be "host:port"`,
+		"serve --endpoint 10.0.0.1":        "--endpoint: endpoint",
+		"serve --max-endpoints-in-pick 17": "--max-endpoints-in-pick: must be from 1 to 16, got 17",
+		"serve --drain-delay=-1s":          "--drain-delay: must be from 0s to 10m, got -1s",
+		"serve --lisen :1":                 "unknown flag --lisen",
+		"engine --blocks 0":                "--blocks: must be >= 1, got 0",
+		"engine --block-size 0":            "--block-size: must be >= 1, got 0",
+		"engine --speed 0":                 "--speed: must be > 0",
+		"engine --speed NaN":               "--speed: must be > 0",
+		"engine --max-model-len=-1":        "--max-model-len: must be",
+		"demo --engines 17":                "--engines: must be from 1 to 16, got 17",
+		"demo --speed 0":                   "--speed: must be > 0",
+		"config":                           "expected one of",
+		"config check testdata/nowhere.yaml testdata/two.yml": "unexpected argument",
+	} {
+		code, stdout, stderr := captured(t, strings.Fields(args)...)
+		if code != exitUsage || !strings.Contains(stderr, want) || !strings.Contains(stderr, "Run 'sluice ") || stdout != "" {
+			t.Errorf("%s: exit %d, printed %q, said %q; want %q", args, code, stdout, stderr, want)
+		}
+	}
+}
+
+func TestConfigCheck(t *testing.T) {
+	if code, stdout, stderr := captured(t, "config", "check"); code != 0 || !strings.Contains(stdout, "is valid") {
+		t.Errorf("the built-in one: exit %d, %s", code, stderr)
+	}
+	if code, _, stderr := captured(t, "config", "check", "/nowhere/sluice.yaml"); code != exitFailure || !strings.Contains(stderr, "/nowhere/sluice.yaml") {
+		t.Errorf("no file: exit %d, %s", code, stderr)
+	}
+	stdin := os.Stdin
+	defer func() { os.Stdin = stdin }()
+	for text, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"endpointsFile: /nowhere/endpoints.yaml\n": {0, "cannot be read here"},
+		"servr: {}\n": {exitFailure, `standard input:1:1: servr: unknown key (did you mean "server"?)`},
+	} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		os.Stdin = r
+		code, stdout, stderr := captured(t, "config", "check", "-")
+		if code != want.code || !strings.Contains(stdout+stderr, want.says) {
+			t.Errorf("%q: exit %d, printed %q, said %q; want %d, %q", text, code, stdout, stderr, want.code, want.says)
+		}
+		_ = r.Close()
+	}
+}
+
+func TestAttachNotes(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                         "",
+		"--endpoint 10.0.0.1:8000": "--endpoint does nothing without --override-host",
+		"--override-host --endpoint 10.0.0.1:8000 --retries 2": "--max-endpoints-in-pick 3",
+		"--override-host --endpoint 10.0.0.1:8000":             "",
+	} {
+		code, stdout, stderr := captured(t, append([]string{"attach", "envoy"}, strings.Fields(args)...)...)
+		if code != 0 || !strings.Contains(stdout, "static_resources:") || !strings.Contains(stderr, want) || (want == "") != (stderr == "") {
+			t.Errorf("%q: exit %d, said %q; want %q", args, code, stderr, want)
+		}
+	}
+}
+
+func help(t *testing.T, args ...string) string {
+	t.Helper()
+	var page strings.Builder
+	parser := newParser(&CLI{}, kong.Writers(&page, &page), kong.Exit(func(int) {}))
+	if _, err := parser.Parse(append(args, "--help")); err != nil {
+		t.Logf("after the help: %v", err) // the process would have ended
+	}
+	return page.String()
+}
+
+// A placeholder hides a default, so the help says it.
+func TestHelpSaysDefaults(t *testing.T) {
+	for args, wants := range map[string][]string{
+		"attach envoy": {"(default\n", "127.0.0.1:8080)", "sluice attach envoy > envoy.yaml", "--max-endpoints-in-pick"},
+		"engine":       {"(default 127.0.0.1:8000)", "sluice engine --listen"},
+		"serve":        {":9002)", "(default info)", "sluice serve --listen"},
+		"demo":         {"from 1 to 16", "sluice demo --envoy"},
+		"config check": {"- for standard input", "sluice config check -"},
+	} {
+		page := help(t, strings.Fields(args)...)
+		for _, want := range wants {
+			if !strings.Contains(page, want) {
+				t.Errorf("%s: no %q in\n%s", args, want, page)
+			}
+		}
+	}
+}
