@@ -16,7 +16,7 @@ import (
 // adminIndex is what the admin port shows at its root.
 const adminIndex = `sluice admin
 /metrics        Prometheus metrics
-/config         the effective configuration, secrets redacted
+/config         the effective configuration, secrets redacted, and its hash
 /graph          the plugins in the order in which they run
 /endpoints      the endpoints and what is in flight on them, as JSON
 /healthz        200 while the process lives
@@ -29,7 +29,10 @@ func (a *App) adminHandler(gatherer prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { text(w, adminIndex) })
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true}))
-	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) { text(w, a.current.Load().effective) })
+	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) {
+		r := a.current.Load()
+		text(w, "# config_hash: "+r.hash+"\n"+r.effective)
+	})
 	mux.HandleFunc("GET /graph", func(w http.ResponseWriter, _ *http.Request) {
 		for _, line := range a.current.Load().scheduler.Describe() {
 			text(w, line+"\n")

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
 
 	"github.com/sluice-epp/sluice/cache/blockhash"
 	"github.com/sluice-epp/sluice/load/ledger"
@@ -67,7 +68,7 @@ type App struct {
 	extproc  *extproc.Server
 	grpc     *grpc.Server
 	health   *health.Server
-	probe    *grpc.Server // health alone, in plaintext; nil without healthListen
+	probe    *grpc.Server // health and reflection, in plaintext; nil without healthListen
 	admin    *http.Server
 	channelz func()
 	ready    atomic.Bool
@@ -136,6 +137,7 @@ func (a *App) assemble(ctx context.Context) (err error) {
 		Now:                 a.now,
 		Hold:                a.hold,
 		MaxRequestBodyBytes: int(cfg.Server.MaxRequestBodyBytes),
+		MaxOpenStreams:      cfg.Server.MaxOpenStreams,
 		PickTimeout:         cfg.Server.PickTimeout,
 		ProduceTimeout:      cfg.Server.ProduceTimeout,
 		Models:              cfg.Telemetry.ModelLabels,
@@ -148,6 +150,9 @@ func (a *App) assemble(ctx context.Context) (err error) {
 	if a.keeper, err = a.certificates(&cfg.Server); err != nil {
 		return err
 	}
+	if _, err := discovery.ParseEntries(cfg.Endpoints); err != nil {
+		return err
+	}
 	if err := a.listen(&cfg.Server); err != nil {
 		return err
 	}
@@ -157,6 +162,9 @@ func (a *App) assemble(ctx context.Context) (err error) {
 	a.pool.Watch(a.forgetEndpoints())
 	a.registerGauges()
 	a.warnGracePeriod(&cfg.Server)
+	if len(cfg.Endpoints) == 0 && cfg.EndpointsFile == "" {
+		a.logger.Warn("no endpoints are configured: every request is answered with 503; list engines with --endpoint, endpoints or endpointsFile")
+	}
 	return nil
 }
 
@@ -199,6 +207,7 @@ func (a *App) servers(maxBody int) (err error) {
 	if a.probeListener != nil {
 		a.probe = grpc.NewServer()
 		healthv1.RegisterHealthServer(a.probe, a.health)
+		reflection.Register(a.probe)
 	}
 	a.admin = newHTTPServer(a.adminHandler(a.options.Registry))
 	return nil

@@ -157,6 +157,64 @@ func TestAdminPages(t *testing.T) {
 	}
 }
 
+func TestConfigHashIsShown(t *testing.T) {
+	var log strings.Builder
+	p := launch(t, fmt.Sprintf(profile, "random-picker"), func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	hash := func() string {
+		_, page := p.page(t, "/config")
+		first, _, _ := strings.Cut(page, "\n")
+		hash, ok := strings.CutPrefix(first, "# config_hash: ")
+		if _, metrics := p.page(t, "/metrics"); !ok || !strings.Contains(metrics, `sluice_config_info{hash="`+hash+`"} 1`) {
+			t.Errorf("the page begins with %q, and the metrics do not say the same", first)
+		}
+		return hash
+	}
+	before := hash()
+	write(t, p.app.options.ConfigPath, fmt.Sprintf(profile, "max-score-picker"))
+	waitFor(t, func() bool { return p.app.watcher.Reloads.Load() == 1 })
+	after := hash()
+	if after == before {
+		t.Error("two configurations have one hash")
+	}
+	p.stop()
+	if err := p.wait(t); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "config_hash="+after) {
+		t.Errorf("the reload does not log its hash:\n%s", log.String())
+	}
+}
+
+func TestNoEndpointsIsWarnedAbout(t *testing.T) {
+	var log strings.Builder
+	p := launch(t, "", func(o *Options) {
+		before := o.Override
+		o.Override = func(c *config.Config) { before(c); c.Endpoints = nil }
+		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	})
+	p.stop()
+	if err := p.wait(t); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "no endpoints are configured") {
+		t.Errorf("logged %q", log.String())
+	}
+}
+
+func TestBadEndpointsBindNothing(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	_, err = New(t.Context(), Options{Override: func(c *config.Config) {
+		c.Endpoints, c.Server.Listen = []string{"10.0.0.1"}, taken.Addr().String()
+	}})
+	if err == nil || !strings.Contains(err.Error(), "endpoints[0]") {
+		t.Errorf("got %v, want the endpoint's fault before that of the listener", err)
+	}
+}
+
 func TestMetricsAreLint(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	launch(t, "server: {tls: {mode: selfSigned}}\nplugins: [{type: max-score-picker}]\nschedulingProfiles: [{plugins: [{pluginRef: max-score-picker}]}]\n",

@@ -17,7 +17,7 @@ func (a *App) drain(failed context.Context, force <-chan struct{}) {
 	a.draining.Store(true)
 	a.ready.Store(false)
 	setReady(a.health, false)
-	a.logger.Info("draining", "open_streams", a.extproc.OpenStreams(), "delay", cfg.DrainDelay, "timeout", cfg.DrainTimeout)
+	a.logger.Info("draining", "open_streams", a.extproc.OpenStreams(), "delay", cfg.DrainDelay.String(), "timeout", cfg.DrainTimeout.String())
 	if failed.Err() == nil {
 		wait(cfg.DrainDelay, force)
 	}
@@ -76,6 +76,6 @@ func (a *App) warnGracePeriod(s *config.Server) {
 	}
 	if drain := s.DrainDelay + s.DrainTimeout; drain > grace {
 		a.logger.Warn("drainDelay and drainTimeout together are longer than the grace period: streams would be cut",
-			"drain", drain, "grace_period", grace)
+			"drain", drain.String(), "grace_period", grace.String())
 	}
 }

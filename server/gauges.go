@@ -26,7 +26,7 @@ func (a *App) registerGauges() {
 		Name: "sluice_build_info", Help: "The version that runs; always 1.",
 		ConstLabels: prometheus.Labels{"version": a.options.Version, "goversion": runtime.Version()},
 	}, func() float64 { return 1 }))
-	reg.MustRegister(ledger.NewCollector(a.ledgers()))
+	reg.MustRegister(ledger.NewCollector(a.ledgers()), configInfo{a})
 
 	gauge("sluice_open_streams", "HTTP requests whose ext_proc stream is open.", func() float64 { return float64(a.extproc.OpenStreams()) })
 	gauge("sluice_held_charges", "Charges held for their predicted time, their stream having ended before the response.",
@@ -65,6 +65,19 @@ func (a *App) registerGauges() {
 		counter("sluice_tls_reloads_total", "Changed certificates taken over.", func() float64 { taken, _ := a.keeper.Reloads(); return float64(taken) })
 		counter("sluice_tls_reload_failures_total", "Changed certificates refused.", func() float64 { _, refused := a.keeper.Reloads(); return float64(refused) })
 	}
+}
+
+// configInfo names the configuration in force.
+type configInfo struct{ app *App }
+
+var configInfoDesc = prometheus.NewDesc("sluice_config_info", "The configuration in force, by the hash that /config shows; always 1.", []string{"hash"}, nil)
+
+// Describe implements prometheus.Collector.
+func (configInfo) Describe(to chan<- *prometheus.Desc) { to <- configInfoDesc }
+
+// Collect implements prometheus.Collector.
+func (c configInfo) Collect(to chan<- prometheus.Metric) {
+	to <- prometheus.MustNewConstMetric(configInfoDesc, prometheus.GaugeValue, 1, c.app.current.Load().hash)
 }
 
 // ledgers walks the ledgers of the configuration in force at the moment of the walk.

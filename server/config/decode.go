@@ -37,7 +37,7 @@ type decoder struct {
 	document *document
 	lookup   func(string) (string, bool)
 	// drop names keys that are passed over; nil passes over none. It gets a struct's path and the key.
-	drop   func(at origin, key string, value ast.Node) bool
+	drop func(at origin, key string, value ast.Node) bool
 	// expanded is told of every scalar with references; nil: nobody is.
 	expanded func(expansion)
 	faults   Faults

@@ -41,7 +41,8 @@ func (f *File) Effective(types []scheduling.PluginType) string {
 // not enter it, so it may be shown.
 func (f *File) Hash(types []scheduling.PluginType) string {
 	sum := sha256.Sum256([]byte(f.Effective(types)))
-	return hex.EncodeToString(sum[:8])
+	f.hash = hex.EncodeToString(sum[:8])
+	return f.hash
 }
 
 // allPlugins are those declared, of the built-in profile, and made on demand.

@@ -47,6 +47,7 @@ type File struct {
 	created       []instance
 	elsewhere     []string // plugins that only a profile that does not run refers to
 	places        map[string]origin
+	hash          string          // as last computed
 	expansions    []expansion     // the scalars with references
 	expanded      map[string]bool // their paths
 }

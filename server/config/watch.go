@@ -97,7 +97,7 @@ func (w *Watcher) changed(data []byte, err error) {
 	w.running = sum
 	w.succeeded()
 	w.Reloads.Add(1)
-	w.o.Logger.Info("configuration reloaded", "file", w.path)
+	w.o.Logger.Info("configuration reloaded", "file", w.path, "config_hash", f.hash)
 	for _, warning := range f.Warnings {
 		w.o.Logger.Warn("configuration", "warning", warning.Error())
 	}
