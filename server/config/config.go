@@ -39,6 +39,9 @@ type Server struct {
 	// MaxRequestBodyBytes is the largest request body, in bytes or with a unit such as 64MiB; a larger one is answered
 	// with 413.
 	MaxRequestBodyBytes Size `yaml:"maxRequestBodyBytes" range:"1KiB..1GiB"`
+	// MaxOpenStreams is how many requests are served at a time, their responses included; further ones are answered with
+	// 429.
+	MaxOpenStreams int `yaml:"maxOpenStreams" range:"1..1048576"`
 	// MaxEndpointsInPick is the length of the ordered list of endpoints that Envoy is given: the pick and its fallbacks.
 	MaxEndpointsInPick int `yaml:"maxEndpointsInPick" range:"1..16"`
 	// PickTimeout is the longest time from the opening of a stream to its pick, the upload of the body included.
@@ -103,6 +106,7 @@ func defaultConfig() Config {
 			AdminListen:         "127.0.0.1:9090",
 			TLS:                 TLS{Mode: TLSAuto},
 			MaxRequestBodyBytes: 64 << 20,
+			MaxOpenStreams:      1 << 16,
 			MaxEndpointsInPick:  1,
 			PickTimeout:         30 * time.Second,
 			ProduceTimeout:      150 * time.Millisecond,

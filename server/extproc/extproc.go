@@ -51,6 +51,8 @@ type Config struct {
 	Hold func(f *scheduling.Flight) (firstToken, done time.Duration)
 	// MaxRequestBodyBytes is the largest request body; a larger one is answered with 413. Default 64 MiB.
 	MaxRequestBodyBytes int
+	// MaxOpenStreams is how many requests are served at a time; further ones are answered with 429. Default 65,536.
+	MaxOpenStreams int
 	// PickTimeout bounds the time from a stream's first message to its pick. Default 30 s.
 	PickTimeout time.Duration
 	// ProduceTimeout bounds the producers of one request. Default 150 ms, below Envoy's 200 ms message timeout.
@@ -112,6 +114,9 @@ const (
 func (c *Config) ApplyDefaults() {
 	if c.MaxRequestBodyBytes == 0 {
 		c.MaxRequestBodyBytes = 64 << 20
+	}
+	if c.MaxOpenStreams == 0 {
+		c.MaxOpenStreams = 1 << 16
 	}
 	setDefault(&c.PickTimeout, 30*time.Second)
 	setDefault(&c.ProduceTimeout, 150*time.Millisecond)

@@ -30,7 +30,9 @@ type requestSide struct {
 	rewrite string
 	begun   bool // the headers came
 	partial bool // the proxy cut the body short
-	replied bool // the pick or an error was sent
+	// gathering says that the last chunk is a buffer of our own, with room for more.
+	gathering bool
+	replied   bool // the pick or an error was sent
 }
 
 func (r *requestSide) reset() {
@@ -70,6 +72,10 @@ func (st *stream) onRequestHeaders(h *extprocv3.HttpHeaders) error {
 			r.rewrite = v
 			break
 		}
+	}
+	if limit := int64(st.server.cfg.MaxOpenStreams); st.server.open.Load() > limit {
+		return &immediate{status: 429, reason: ReasonShed, message: fmt.Sprintf(
+			"this endpoint picker serves maxOpenStreams (%d) requests at a time", limit)}
 	}
 	st.spans.start(st.grpc.Context(), st.server.cfg.Tracer, &r.Request)
 	if length := contentLength(&r.Request); length > st.server.cfg.MaxRequestBodyBytes && st.requestMode != modeNone {
@@ -114,10 +120,7 @@ func (st *stream) onRequestBody(b *extprocv3.HttpBody) error {
 		st.server.cfg.Observer.Noted(NoteDuplicateEnd)
 		return nil
 	}
-	if len(b.GetBody()) > 0 {
-		r.chunks = append(r.chunks, b.GetBody())
-		r.size += len(b.GetBody())
-	}
+	r.add(b.GetBody())
 	if r.size > st.server.cfg.MaxRequestBodyBytes {
 		return st.tooLarge(r.size)
 	}
@@ -131,6 +134,32 @@ func (st *stream) onRequestBody(b *extprocv3.HttpBody) error {
 		return st.replyFullDuplex(false)
 	}
 	return nil
+}
+
+// A client that sends its body in crumbs must not cost a message's memory for each: after manyChunks chunks, those below
+// crumb bytes are gathered in buffers of gathered bytes.
+const (
+	manyChunks = 16
+	crumb      = 1 << 10
+	gathered   = 16 << 10
+)
+
+// add takes a piece of the body, which it may keep.
+func (r *requestSide) add(piece []byte) {
+	if len(piece) == 0 {
+		return
+	}
+	r.size += len(piece)
+	n := len(r.chunks)
+	if n < manyChunks || len(piece) >= crumb {
+		r.chunks, r.gathering = append(r.chunks, piece), false
+		return
+	}
+	if last := n - 1; r.gathering && len(r.chunks[last])+len(piece) <= cap(r.chunks[last]) {
+		r.chunks[last] = append(r.chunks[last], piece...)
+		return
+	}
+	r.chunks, r.gathering = append(r.chunks, append(make([]byte, 0, gathered), piece...)), true
 }
 
 func (st *stream) onRequestTrailers() error {

@@ -228,6 +228,47 @@ func TestRefusalToGRPCClient(t *testing.T) {
 	}
 }
 
+func TestShedsAtTheLimitOfOpenStreams(t *testing.T) {
+	b := newBench(t, options{configure: func(c *Config) { c.MaxOpenStreams = 2 }})
+	first, _ := b.picked(t, modeFullDuplex, 400)
+	b.picked(t, modeFullDuplex, 400)
+	c := b.call(t, modeFullDuplex, modeFullDuplex)
+	c.requestHeaders(false)
+	m := c.recv()
+	if status, reason, _ := c.refused(m); status != 429 || reason != ReasonShed {
+		t.Errorf("got %d %s", status, reason)
+	}
+	if !strings.Contains(fmt.Sprint(m), "retry-after") {
+		t.Error("no retry-after")
+	}
+	c.noAnswer()
+	first.cancel()
+	waitFor(t, func() bool { return b.server.OpenStreams() == 1 })
+	b.picked(t, modeFullDuplex, 400)
+}
+
+func TestBodyInCrumbs(t *testing.T) {
+	body := chat(40_000)
+	b := newBench(t, options{})
+	c := b.call(t, modeFullDuplex, modeNone)
+	c.requestHeaders(false)
+	for i := 0; i < len(body); i += 7 {
+		c.requestBody(body[i:min(i+7, len(body))], false)
+	}
+	c.requestBody("", true)
+	c.pickOf(c.recv())
+	if got := c.echoed(false); got != body {
+		t.Errorf("%d bytes came back, want %d, the same", len(got), len(body))
+	}
+	var r requestSide
+	for range 1 << 20 {
+		r.add([]byte{'x'})
+	}
+	if n := len(r.chunks); r.size != 1<<20 || n > manyChunks+1<<20/gathered {
+		t.Errorf("a MiB in crumbs is kept in %d chunks", n)
+	}
+}
+
 func TestLimitIsExact(t *testing.T) {
 	body := chat(3000)
 	for limit, picked := range map[int]bool{len(body): true, len(body) - 1: false} {
