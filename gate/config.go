@@ -58,9 +58,9 @@ type Parameters struct {
 	MaxTTFTPenaltyMs *float64 `yaml:"maxTTFTPenaltyMs,omitempty"`
 	// AffinityMaxTTFTPenaltyMs is another spelling of maxTTFTPenaltyMs.
 	AffinityMaxTTFTPenaltyMs *float64 `yaml:"affinityMaxTTFTPenaltyMs,omitempty"`
-	// PenaltyMode is what releases the pin: static, matchedTokens or breakEven.
+	// PenaltyMode is what releases the pin: static or matchedTokens; breakEven is not in this version.
 	PenaltyMode string `yaml:"penaltyMode"`
-	// TTFTSource is where an endpoint's TTFT comes from: prefillThroughput or latencyPredictor.
+	// TTFTSource is where an endpoint's TTFT comes from: prefillThroughput; latencyPredictor is not in this version.
 	TTFTSource string `yaml:"ttftSource"`
 	// PeakPrefillThroughput turns tokens in flight into TTFT, in tokens per second; must be > 0.
 	PeakPrefillThroughput float64 `yaml:"peakPrefillThroughput"`
@@ -68,7 +68,8 @@ type Parameters struct {
 	PrefixMatchInfoProducerName string `yaml:"prefixMatchInfoProducerName"`
 	// InFlightLoadProducerName names the producer of InFlightLoad; empty means the only one there is.
 	InFlightLoadProducerName string `yaml:"inFlightLoadProducerName"`
-	// LatencyPredictionInfoProducerName names the producer of the predicted TTFT; only latencyPredictor reads it.
+	// LatencyPredictionInfoProducerName names the producer of the predicted TTFT; only latencyPredictor, which is not in this
+	// version, reads it.
 	LatencyPredictionInfoProducerName string `yaml:"latencyPredictionInfoProducerName"`
 }
 
@@ -143,9 +144,10 @@ func given(v *float64, byDefault float64) float64 {
 }
 
 func (p *Parameters) validateChoices() error {
-	modes := []string{ModeStatic, ModeMatchedTokens, ModeBreakEven}
-	sources := []string{SourcePrefillThroughput, SourceLatencyPredictor}
-	errs := []error{choice("penaltyMode", p.PenaltyMode, modes), choice("ttftSource", p.TTFTSource, sources)}
+	errs := []error{
+		choice("penaltyMode", p.PenaltyMode, ModeBreakEven, ModeStatic, ModeMatchedTokens),
+		choice("ttftSource", p.TTFTSource, SourceLatencyPredictor, SourcePrefillThroughput),
+	}
 	switch {
 	case p.PenaltyMode == ModeMatchedTokens && p.TTFTSource == SourceLatencyPredictor:
 		errs = append(errs, fmt.Errorf("parameters.penaltyMode: %s cannot be used with ttftSource %s: milliseconds and tokens do not compare",
@@ -159,11 +161,12 @@ func (p *Parameters) validateChoices() error {
 	return errors.Join(errs...)
 }
 
-func choice(name, got string, valid []string) error {
-	if slices.Contains(valid, got) {
+// choice checks a name. later is one that is known and has an error of its own.
+func choice(name, got, later string, valid ...string) error {
+	if got == later || slices.Contains(valid, got) {
 		return nil
 	}
-	return fmt.Errorf("parameters.%s: must be one of %s, got %q%s", name, strings.Join(valid, ", "), got, scheduling.Hint(got, valid))
+	return fmt.Errorf("parameters.%s: must be %s, got %q%s", name, strings.Join(valid, " or "), got, scheduling.Hint(got, valid))
 }
 
 func notInThisVersion(name, got string) error {

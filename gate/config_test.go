@@ -54,9 +54,9 @@ func TestMatchedTokensRejectsLatencyPredictor(t *testing.T) {
 
 func TestRejectsUnknownPenaltyMode(t *testing.T) {
 	refused(t, "penaltyMode: matchedTokans",
-		`plugins[0]: parameters.penaltyMode: must be one of static, matchedTokens, breakEven, got "matchedTokans" (did you mean "matchedTokens"?)`)
+		`plugins[0]: parameters.penaltyMode: must be static or matchedTokens, got "matchedTokans" (did you mean "matchedTokens"?)`)
 	refused(t, "penaltyMode: Static", `got "Static" (did you mean "static"?)`)
-	refused(t, "ttftSource: prefilThroughput", `ttftSource: must be one of`, `(did you mean "prefillThroughput"?)`)
+	refused(t, "ttftSource: prefilThroughput", `ttftSource: must be prefillThroughput, got`, `(did you mean "prefillThroughput"?)`)
 }
 
 func TestNotInThisVersion(t *testing.T) {

@@ -116,7 +116,7 @@ func (f *File) differences(types []scheduling.PluginType) []string {
 			lines = append(lines, fmt.Sprintf("%s.%s is %s; llm-d's is %s", pl.name, p.name, p.value, their))
 		}
 	}
-	if f.builtInProfile() && strings.HasPrefix(f.version, "llm-d.ai/") {
+	if f.builtInProfile() && f.version != "" && f.version != Versions[0] {
 		lines = append(lines, "without schedulingProfiles the built-in profile runs; "+
 			"llm-d's has queue-scorer ×2, kv-cache-utilization-scorer ×2, prefix-cache-scorer ×3 and max-score-picker")
 	}

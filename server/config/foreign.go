@@ -46,7 +46,7 @@ var refusedTypes = map[string]string{
 	"session-affinity-filter":                  "",
 	"running-requests-size-scorer":             "active-request-scorer counts the requests in flight",
 	"load-aware-scorer":                        "queue-scorer scores by the engines' queues",
-	"precise-prefix-cache-scorer":              "declare precise-prefix-cache-producer and score with prefix-cache-scorer",
+	"precise-prefix-cache-scorer":              "score with prefix-cache-scorer",
 	"context-length-aware":                     "",
 	"mm-embeddings-cache-scorer":               "",
 	"topology-affinity-scorer":                 "",

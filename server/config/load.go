@@ -19,7 +19,7 @@ import (
 var DefaultText string
 
 // Versions are the accepted values of apiVersion, Sluice's own first.
-var Versions = []string{"sluice/v1alpha1", "llm-d.ai/v1alpha1", "llm-d.ai/v1"}
+var Versions = []string{"sluice/v1alpha1", "llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1"}
 
 // Kind is the only accepted value of kind.
 const Kind = "EndpointPickerConfig"
@@ -73,7 +73,8 @@ type instance struct {
 
 // root is the shape of the whole file.
 type root struct {
-	// APIVersion names the format: sluice/v1alpha1, llm-d.ai/v1alpha1, llm-d.ai/v1 or nothing; all mean the same.
+	// APIVersion names the format: sluice/v1alpha1, llm-d.ai/v1alpha1, llm-d.ai/v1, inference.networking.x-k8s.io/v1alpha1 or nothing; all
+	// mean the same.
 	APIVersion string `yaml:"apiVersion"`
 	// Kind is always EndpointPickerConfig, and may be absent.
 	Kind string `yaml:"kind"`
