@@ -99,7 +99,7 @@ bench: ## Run the Go benchmarks
 
 .PHONY: bench-stream
 bench-stream: build ## Measure the ext_proc stream end to end beside a null server, one line a row
-	$(GO) run ./bench/stream -sluice bin/sluice
+	$(GO) run ./bench/stream -sluice bin/sluice $(BENCHFLAGS)
 
 ##### Tools, pinned in tools/
 

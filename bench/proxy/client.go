@@ -85,9 +85,10 @@ func Times(n int) func() bool {
 }
 
 // Run sends the exchanges in turn, so many at once, while more returns true. It returns how long each request waited: from
-// the moment it was complete until the last of its answers. The first fault ends the run.
-func (c *Client) Run(ctx context.Context, exchanges []*Exchange, concurrency int, more func() bool) ([]time.Duration, error) {
-	g, ctx := errgroup.WithContext(ctx)
+// the moment it was complete until the last of its answers. The first fault ends the run, and so does parent, with its
+// error.
+func (c *Client) Run(parent context.Context, exchanges []*Exchange, concurrency int, more func() bool) ([]time.Duration, error) {
+	g, ctx := errgroup.WithContext(parent)
 	waits := make([][]time.Duration, concurrency)
 	var next atomic.Int64
 	for worker := range concurrency {
@@ -104,6 +105,9 @@ func (c *Client) Run(ctx context.Context, exchanges []*Exchange, concurrency int
 		})
 	}
 	err := g.Wait()
+	if parent.Err() != nil {
+		err = parent.Err() // gRPC has a word of its own for it
+	}
 	var all []time.Duration
 	for _, w := range waits {
 		all = append(all, w...)
