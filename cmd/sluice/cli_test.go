@@ -18,7 +18,7 @@ func captured(t *testing.T, args ...string) (code int, stdout, stderr string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = f.Close() }()
+		t.Cleanup(func() { _ = f.Close() })
 		files[i] = f
 	}
 	out, errs := os.Stdout, os.Stderr

@@ -118,11 +118,11 @@ func (f *File) fail(err error) {
 		return
 	}
 	f.o.Stats.FileErrors.Add(1)
-	message := "endpoints file cannot be taken over, the last good endpoints stay"
-	if !f.loaded {
-		message = "endpoints file cannot be read; until it can, it lists no endpoint"
+	if f.loaded {
+		f.o.Logger.Error("endpoints file cannot be taken over, the last good endpoints stay", "path", f.path, "error", err)
+	} else {
+		f.o.Logger.Error("endpoints file cannot be read; until it can, it lists no endpoint", "path", f.path, "error", err)
 	}
-	f.o.Logger.Error(message, "path", f.path, "error", err)
 	f.settle(err.Error(), f.skipped)
 }
 
