@@ -62,7 +62,7 @@ fuzz: ## Run every fuzz target for a short while (FUZZTIME each, FUZZBUDGET seco
 
 .PHONY: lint
 lint: $(TOOLS)/bin/golangci-lint ## Run golangci-lint, gofmt included
-	$< run $(PKG)
+	$< run --allow-parallel-runners $(PKG)
 
 .PHONY: format
 format: $(TOOLS)/bin/golangci-lint ## Format the Go code

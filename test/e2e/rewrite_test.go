@@ -74,7 +74,10 @@ func TestModelRewriteReachesTheEngine(t *testing.T) {
 		t.Errorf("rewritten: %d %s", a.Status, a.Body)
 	}
 	l.Sluice.Settle(t)
-	if n := l.Sluice.Total(t, "sluice_requests_total", `model="qwen3-32b"`); n != 1 {
-		t.Errorf("%v requests counted for the engine's model, want 1", n)
+	if n := l.Sluice.Total(t, "sluice_prompt_tokens_total", `model="qwen3-32b"`); n == 0 {
+		t.Error("no tokens are counted for the engine's model")
+	}
+	if n := l.Sluice.Total(t, "sluice_requests_total", `model="sim"`); n != 0 {
+		t.Errorf("%v requests are counted for a model that no engine has answered for", n)
 	}
 }
