@@ -320,7 +320,7 @@ func TestFaultFreeze(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	<-read
+	_ = <-read
 }
 
 func TestFaultRefuse(t *testing.T) {
