@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
 	"github.com/sluice-epp/sluice/server/config"
 )
@@ -436,5 +438,35 @@ func TestCertificateModes(t *testing.T) {
 		if err != nil || (k != nil) != test.tls {
 			t.Errorf("%s: certificate %v, %v; want %v", name, k != nil, err, test.tls)
 		}
+	}
+}
+
+func TestHealthListenerTellsWhatItHas(t *testing.T) {
+	p := launch(t, "", func(o *Options) {
+		before := o.Override
+		o.Override = func(c *config.Config) { before(c); c.Server.HealthListen = "127.0.0.1:0" }
+	})
+	conn, err := grpc.NewClient(p.app.HealthAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	s, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, service := range m.GetListServicesResponse().GetService() {
+		names = append(names, service.GetName())
+	}
+	if !slices.Contains(names, healthv1.Health_ServiceDesc.ServiceName) || slices.Contains(names, extprocv3.ExternalProcessor_ServiceDesc.ServiceName) {
+		t.Errorf("lists %q", names)
 	}
 }

@@ -32,12 +32,18 @@ type mute struct{}
 func startDNS(t *testing.T) *dnsServer {
 	t.Helper()
 	s := &dnsServer{zone: make(map[string][]any), asked: make(map[string]int)}
-	var err error
-	if s.udp, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
-	if s.tcp, err = net.Listen("tcp", s.udp.LocalAddr().String()); err != nil {
-		t.Fatal(err)
+	for attempt := 1; ; attempt++ { // a port that is free for UDP may be taken for TCP
+		var err error
+		if s.udp, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		if s.tcp, err = net.Listen("tcp", s.udp.LocalAddr().String()); err == nil {
+			break
+		}
+		_ = s.udp.Close()
+		if attempt == 50 {
+			t.Fatal(err)
+		}
 	}
 	s.done.Go(s.serveUDP)
 	s.done.Go(s.serveTCP)

@@ -204,6 +204,9 @@ func TestFileKeepsLastGood(t *testing.T) {
 			t.Errorf("the log lacks %q:\n%s", want, log.String())
 		}
 	}
+	if strings.Contains(log.String(), "until it can") {
+		t.Error("a fault after the first content is logged as one before it")
+	}
 	if n := strings.Count(log.String(), "last good endpoints stay"); n != 4 {
 		t.Errorf("4 faults were logged %d times", n)
 	}
