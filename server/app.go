@@ -131,6 +131,7 @@ func (a *App) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	a.metrics = telemetry.NewMetrics(a.options.Registry, cfg.Telemetry.ModelLabels...)
+	a.metrics.Expect(extproc.Kinds()...)
 	a.extproc = extproc.New(extproc.Config{
 		Pool:                a.pool,
 		Scheduler:           func() *scheduling.Scheduler { return a.current.Load().scheduler },

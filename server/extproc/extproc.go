@@ -110,6 +110,17 @@ const (
 	NoteMalformedAnswer = "answer_malformed"        // an answer that was not JSON where it should be
 )
 
+// Kinds are all that Observer.Noted is called with, so that a counter of each can be shown before it first counts.
+func Kinds() []string {
+	return []string{
+		ReasonNotJSON, ReasonTooLarge, ReasonPickTimeout, ReasonShed, ReasonNoEndpoint,
+		ReasonNoSubset, ReasonFilteredOut, ReasonInternal,
+		NoteDuplicateEnd, NoteServedElsewhere, NoteServedUnknown, NotePanic, NoteIdle, NoteObserved,
+		NoteUnknownMessage, NoteHeld, NoteNoUsage, NotePartialBody, NoteBodyTooDeep, NoteSpansDropped,
+		NoteOpaqueBody, NoteEncodedAnswer, NoteMalformedAnswer,
+	}
+}
+
 // ApplyDefaults fills in the limits that are zero.
 func (c *Config) ApplyDefaults() {
 	if c.MaxRequestBodyBytes == 0 {

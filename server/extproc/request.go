@@ -33,6 +33,8 @@ type requestSide struct {
 	// gathering says that the last chunk is a buffer of our own, with room for more.
 	gathering bool
 	replied   bool // the pick or an error was sent
+	passing   bool // full duplex, and nothing in the body is read: it goes back as it comes
+	over      bool // the end of a passing body went back
 }
 
 func (r *requestSide) reset() {
@@ -91,6 +93,9 @@ func (st *stream) onRequestHeaders(h *extprocv3.HttpHeaders) error {
 	case st.requestMode == modeBuffered, st.requestMode == modeBufferedPartial:
 		// Envoy sends the body only after this answer.
 		return st.send(continueRequestHeaders)
+	case r.Operation == scheduling.OperationOther && isUpgrade(&r.Request):
+		r.passing = true // what follows is no body, and begins only after the answer
+		return st.pickAtHeaders(0)
 	default:
 		return nil // full duplex: the answer may wait for the body
 	}
@@ -115,6 +120,9 @@ func (st *stream) onRequestBody(b *extprocv3.HttpBody) error {
 	case modeGRPC:
 		return st.send(st.out.requestChunk(b.GetBody(), b.GetEndOfStream()))
 	}
+	if r.passing {
+		return st.passOn(b)
+	}
 	if r.replied {
 		// Envoy may deliver the last chunk again after the end (envoyproxy/envoy issue 46237).
 		st.server.cfg.Observer.Noted(NoteDuplicateEnd)
@@ -132,6 +140,11 @@ func (st *stream) onRequestBody(b *extprocv3.HttpBody) error {
 		return st.replyBuffered()
 	case b.GetEndOfStream():
 		return st.replyFullDuplex(false)
+	case r.Operation == scheduling.OperationOther && r.size > 0:
+		// Nothing in the body is read. Its first piece and its declared length tell the load; waiting for the end would
+		// stop a client that waits for an answer in between, as bidirectional gRPC does, and keep whole uploads.
+		r.passing = true
+		return st.pickAtFirstPiece(b)
 	}
 	return nil
 }

@@ -272,8 +272,11 @@ func TestC05_EndpointReturnsAsAnotherInstance(t *testing.T) {
 		return l.Requests
 	}
 	end := func(c *call) {
+		before := len(b.notes.ended())
 		c.responseHeaders(true, ":status", "204")
 		c.recv()
+		waitFor(t, func() bool { return len(b.notes.ended()) > before }) // the answer comes before the release
+		b.settles(t, int64(1-before), int64(1-before)*chatTokens)
 	}
 	r1, _ := b.picked(t, modeFullDuplex, 4000)
 	b.pool.Update(nil)

@@ -90,6 +90,13 @@ func NewMetrics(reg prometheus.Registerer, models ...string) *Metrics {
 	return m
 }
 
+// Expect shows the counters of these kinds from the start: an alert must be able to tell none from unknown.
+func (m *Metrics) Expect(kinds ...string) {
+	for _, k := range kinds {
+		m.notes.WithLabelValues(k)
+	}
+}
+
 // Picked counts a decision.
 func (m *Metrics) Picked(c *scheduling.Cycle, f *scheduling.Flight, took time.Duration) {
 	result := "picked"
