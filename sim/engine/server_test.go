@@ -320,7 +320,9 @@ func TestFaultFreeze(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_ = <-read
+	if err := <-read; err == nil {
+		t.Error("the stream does not end with the server")
+	}
 }
 
 func TestFaultRefuse(t *testing.T) {
