@@ -52,6 +52,9 @@ func (r *responsesRequest) prompt(t *template) error {
 	default:
 		return invalid("body.input", "body.input: must be a string or a list")
 	}
+	if len(messages) == 0 {
+		return badRequest("input", "input must not be empty")
+	}
 	return t.render(r.Tools, messages, true)
 }
 
