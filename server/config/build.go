@@ -219,7 +219,7 @@ func (b *building) locate(text string) Fault {
 	if strings.HasPrefix(text, "the profile ") {
 		return b.profileAt.fault("%s", text)
 	}
-	return Fault{File: b.Name, Message: text}
+	return Fault{File: b.Name, Line: 1, Column: 1, Message: text} // nobody wrote what is at fault: it was made on demand
 }
 
 func (b *building) inParameters(pl plugin, message string) Fault {

@@ -357,7 +357,7 @@ func (r *request) ids() {
 			tokens = append(tokens, uint32(id))
 		}
 		i++
-		for i < len(b) && (b[i] == ' ' || b[i] == '\n') {
+		for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
 			i++
 		}
 	}
