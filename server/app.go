@@ -141,6 +141,7 @@ func (a *App) assemble(ctx context.Context) (err error) {
 		MaxOpenStreams:      cfg.Server.MaxOpenStreams,
 		PickTimeout:         cfg.Server.PickTimeout,
 		ProduceTimeout:      cfg.Server.ProduceTimeout,
+		IdleTimeout:         cfg.Server.IdleTimeout,
 		Models:              cfg.Telemetry.ModelLabels,
 		DecisionHeader:      cfg.Server.DecisionHeader,
 		ConformanceHeaders:  a.options.Conformance,
@@ -247,7 +248,7 @@ func (a *App) Run(ctx context.Context, force <-chan struct{}) error {
 		g.Go(func() error { return a.serveGRPC(a.probe, a.probeListener) })
 	}
 	if a.keeper != nil {
-		g.Go(func() error { a.keeper.Run(background, recheck); return nil })
+		g.Go(func() error { a.keeper.Run(background, certificateRecheck); return nil })
 	}
 	g.Go(func() error { return a.discover(background) })
 	if a.watcher != nil {
@@ -265,8 +266,9 @@ func (a *App) Run(ctx context.Context, force <-chan struct{}) error {
 	return errors.Join(err, a.closeAll(context.WithoutCancel(ctx)))
 }
 
-// recheck is how often watched files are looked at even without an event.
-const recheck = 15 * time.Second
+// certificateRecheck is how often the certificate files are looked at even without an event: what is written into the
+// directory behind a symbolic link makes none, and an expired certificate stops everything.
+const certificateRecheck = 2 * time.Second
 
 func (a *App) serveGRPC(s *grpc.Server, l net.Listener) error {
 	if err := s.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {

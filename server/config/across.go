@@ -24,6 +24,15 @@ const (
 func (f *File) warnAcross(types []scheduling.PluginType, s *scheduling.Scheduler) {
 	f.warnUndone()
 	f.warnTiers(types, s)
+	f.warnBudget()
+}
+
+// warnBudget warns of look-ups that may take longer than what they are part of.
+func (f *File) warnBudget() {
+	if s := f.Config.Server; s.ProduceTimeout >= s.PickTimeout {
+		f.warnf(f.place("server.produceTimeout"), "%v is not below pickTimeout (%v): slow look-ups would cost the request, not "+
+			"their knowledge; keep it below the proxy's message timeout too", s.ProduceTimeout, s.PickTimeout)
+	}
 }
 
 // warnUndone warns of a prefix scorer heavy enough to undo what the affinity filter does when it lets a request leave:

@@ -48,6 +48,8 @@ type Server struct {
 	PickTimeout time.Duration `yaml:"pickTimeout" range:"10ms..1h"`
 	// ProduceTimeout bounds the look-ups that come before a decision; what is not known by then counts as unknown.
 	ProduceTimeout time.Duration `yaml:"produceTimeout" range:"1ms..1m"`
+	// IdleTimeout releases the charge of a request on whose stream nothing has come for so long; the stream itself goes on.
+	IdleTimeout time.Duration `yaml:"idleTimeout" range:"1s..24h"`
 	// DecisionHeader adds the response header x-sluice-decision, which says which endpoint was picked and why, in a few words.
 	DecisionHeader bool `yaml:"decisionHeader"`
 	// DrainDelay is the time from SIGTERM, at which health turns NOT_SERVING, to the moment at which new streams are
@@ -110,6 +112,7 @@ func defaultConfig() Config {
 			MaxEndpointsInPick:  1,
 			PickTimeout:         30 * time.Second,
 			ProduceTimeout:      150 * time.Millisecond,
+			IdleTimeout:         15 * time.Minute,
 			DrainDelay:          5 * time.Second,
 			DrainTimeout:        30 * time.Second,
 		},

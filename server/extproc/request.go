@@ -334,6 +334,7 @@ func (st *stream) scan() error {
 	if r.rewrite != "" {
 		r.Model = r.rewrite
 	}
+	r.Choices *= max(1, info.Prompts) // each prompt of a batch is answered
 	return nil
 }
 

@@ -479,3 +479,29 @@ func TestC08_IdenticalRequestIDs(t *testing.T) {
 	}
 	b.settles(t, 0, 0)
 }
+
+// choicesSeen records how many answers each decision was about.
+type choicesSeen struct {
+	nobody
+	seen chan int
+}
+
+func (c choicesSeen) Picked(cycle *scheduling.Cycle, _ *scheduling.Flight, _ time.Duration) {
+	c.seen <- cycle.Request.Choices
+}
+
+func TestC17_EveryPromptOfABatchIsAnswered(t *testing.T) {
+	for body, want := range map[string]int{
+		`{"prompt":[[1,2],[3]],"max_tokens":1}`: 2, `{"prompt":["a","b","c"],"n":2}`: 6, `{"prompt":"a","n":4}`: 4, `{"prompt":[1,2,3]}`: 1,
+	} {
+		seen := choicesSeen{seen: make(chan int, 1)}
+		b := newBench(t, options{configure: func(c *Config) { c.Observer = seen }})
+		c := b.call(t, modeFullDuplex, modeNone)
+		c.requestHeaders(false, ":method", "POST", ":path", "/v1/completions")
+		c.requestBody(body, true)
+		c.pickOf(c.recv())
+		if got := <-seen.seen; got != want {
+			t.Errorf("%s: %d answers, want %d", body, got, want)
+		}
+	}
+}

@@ -16,7 +16,7 @@ func TestSluiceIsDown(t *testing.T) {
 	l := lab.New(t, lab.Plan{Engines: 2})
 	victim := lab.StartPod(t, envoytest.PodIPs(t, 1)[0]+":0")
 	dead := fmt.Sprintf("127.0.0.1:%d", envoytest.FreePort(t))
-	const ok, closed, unpicked = http.StatusOK, http.StatusInternalServerError, http.StatusServiceUnavailable
+	const ok, closed, unpicked = http.StatusOK, http.StatusServiceUnavailable, http.StatusServiceUnavailable
 	for name, tt := range map[string]struct {
 		params    envoy.Params
 		unchecked bool // Envoy does not ask for health
@@ -74,8 +74,8 @@ func TestSluiceComesBack(t *testing.T) {
 		if got := status(open); got != http.StatusOK {
 			t.Errorf("open: status %d, want 200", got)
 		}
-		if got := status(shut); got != http.StatusInternalServerError {
-			t.Errorf("closed: status %d, want 500", got)
+		if got := status(shut); got != http.StatusServiceUnavailable {
+			t.Errorf("closed: status %d, want 503", got)
 		}
 	}
 	again := lab.StartSluice(t, lab.At(address, lab.Plan{Endpoints: l.Addresses()}))

@@ -23,7 +23,7 @@ func TestTLS(t *testing.T) {
 	selfSigned := config.TLS{Mode: config.TLSSelfSigned}
 	files := config.TLS{Mode: config.TLSAuto, CertFile: cert, KeyFile: key}
 	mutual := config.TLS{Mode: config.TLSAuto, CertFile: cert, KeyFile: key, ClientCAFile: client}
-	const works, fails = http.StatusOK, http.StatusInternalServerError
+	const works, fails = http.StatusOK, http.StatusServiceUnavailable
 	for name, tt := range map[string]struct {
 		sluice config.TLS
 		envoy  *envoy.TLS

@@ -227,8 +227,8 @@ func TestPickerOverTLS(t *testing.T) {
 	}{
 		"any certificate": {&envoy.TLS{}, 200},
 		"trusted":         {&envoy.TLS{CAFile: caFile, ServerName: "picker.test"}, 200},
-		"another name":    {&envoy.TLS{CAFile: caFile, ServerName: "other.test"}, 500},
-		"plain text":      {nil, 500},
+		"another name":    {&envoy.TLS{CAFile: caFile, ServerName: "other.test"}, 503},
+		"plain text":      {nil, 503},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -261,7 +261,7 @@ func TestDestinationCanBeHidden(t *testing.T) {
 // A picker that says it is not serving is left, and requests pass unpicked or fail as the parameters say.
 func TestUnhealthyPickerIsLeft(t *testing.T) {
 	a := startUpstream(t, envoytest.PodIPs(t, 1)[0], "a")
-	for allow, want := range map[bool]int{true: 200, false: 500} {
+	for allow, want := range map[bool]int{true: 200, false: 503} {
 		p := startPicker(t, a.Addr)
 		e := envoytest.Start(t, envoy.Params{
 			Picker: envoy.Picker{Address: p.Addr, HealthInterval: 20 * time.Millisecond}, PoolType: envoy.OverrideHost,
