@@ -456,3 +456,33 @@ func TestC21_HerdSpreads(t *testing.T) {
 		}
 	}
 }
+
+// faultyEnd panics when a request ends.
+type faultyEnd struct{ *notes }
+
+func (faultyEnd) Ended(*scheduling.Flight, scheduling.Outcome, time.Duration, time.Duration) {
+	panic("end")
+}
+
+// A fault of ours amid a response leaves the response untouched, and the charge does not stay.
+func TestPanicAmidAResponse(t *testing.T) {
+	var n *notes
+	b := newBench(t, options{configure: func(c *Config) {
+		n, _ = c.Observer.(*notes)
+		c.Observer = faultyEnd{n}
+	}})
+	c, _ := b.picked(t, modeFullDuplex, 4000)
+	c.responseHeaders(false, ":status", "200", "content-type", "text/event-stream")
+	c.recv()
+	c.echo(tokenChunk, false)
+	c.echo(usageChunk, true) // the end, at which our own code fails
+	c.responseTrailers()
+	if m := c.recv(); m.GetResponseTrailers() == nil {
+		t.Errorf("after the fault: got %v, want the trailers to go on", m)
+	}
+	c.noAnswer()
+	b.settles(t, 0, 0)
+	if n.count(NotePanic) != 1 {
+		t.Errorf("%d panics counted, want 1", n.count(NotePanic))
+	}
+}
