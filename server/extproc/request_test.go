@@ -228,85 +228,6 @@ func TestRefusalToGRPCClient(t *testing.T) {
 	}
 }
 
-func TestShedsAtTheLimitOfOpenStreams(t *testing.T) {
-	b := newBench(t, options{configure: func(c *Config) { c.MaxOpenStreams = 2 }})
-	first, _ := b.picked(t, modeFullDuplex, 400)
-	b.picked(t, modeFullDuplex, 400)
-	c := b.call(t, modeFullDuplex, modeFullDuplex)
-	c.requestHeaders(false)
-	m := c.recv()
-	if status, reason, _ := c.refused(m); status != 429 || reason != ReasonShed {
-		t.Errorf("got %d %s", status, reason)
-	}
-	if !strings.Contains(fmt.Sprint(m), "retry-after") {
-		t.Error("no retry-after")
-	}
-	c.noAnswer()
-	first.cancel()
-	waitFor(t, func() bool { return b.server.OpenStreams() == 1 })
-	b.picked(t, modeFullDuplex, 400)
-}
-
-func TestBodyInCrumbs(t *testing.T) {
-	body := chat(40_000)
-	b := newBench(t, options{})
-	c := b.call(t, modeFullDuplex, modeNone)
-	c.requestHeaders(false)
-	for i := 0; i < len(body); i += 7 {
-		c.requestBody(body[i:min(i+7, len(body))], false)
-	}
-	c.requestBody("", true)
-	c.pickOf(c.recv())
-	if got := c.echoed(false); got != body {
-		t.Errorf("%d bytes came back, want %d, the same", len(got), len(body))
-	}
-	var r requestSide
-	for range 1 << 20 {
-		r.add([]byte{'x'})
-	}
-	if n := len(r.chunks); r.size != 1<<20 || n > manyChunks+1<<20/gathered {
-		t.Errorf("a MiB in crumbs is kept in %d chunks", n)
-	}
-}
-
-func TestLimitIsExact(t *testing.T) {
-	body := chat(3000)
-	for limit, picked := range map[int]bool{len(body): true, len(body) - 1: false} {
-		b := newBench(t, options{configure: func(c *Config) { c.MaxRequestBodyBytes = limit }})
-		c := b.call(t, modeFullDuplex, modeNone)
-		c.requestHeaders(false)
-		c.requestBody(body, true)
-		if m := c.recv(); (m.GetImmediateResponse() == nil) != picked {
-			t.Errorf("limit %d for %d bytes: got %v", limit, len(body), m)
-		}
-	}
-}
-
-func TestC18_LargeBuffered(t *testing.T) {
-	b := newBench(t, options{})
-	c := b.call(t, modeBuffered, modeFullDuplex)
-	c.requestHeaders(false)
-	c.recv()
-	c.requestBody(chat(6<<20), true)
-	c.pickOf(c.recv())
-	c.responseHeaders(false, ":status", "200", "content-type", "application/json")
-	c.recv()
-	answer := `{"data":[` + strings.Repeat("1,", 22<<20) + `1]}`
-	c.responseBody(answer, true)
-	got := 0
-	for got < len(answer) {
-		chunk := c.recv().GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse()
-		if len(chunk.GetBody()) > maxChunk || chunk.GetEndOfStream() != (got+len(chunk.GetBody()) == len(answer)) {
-			t.Fatalf("chunk of %d bytes at %d of %d, end %v", len(chunk.GetBody()), got, len(answer), chunk.GetEndOfStream())
-		}
-		if string(chunk.GetBody()) != answer[got:got+len(chunk.GetBody())] {
-			t.Fatalf("bytes differ at %d", got)
-		}
-		got += len(chunk.GetBody())
-	}
-	b.settles(t, 0, 0)
-}
-
 func TestModelRewrite(t *testing.T) {
 	const body = `{"messages":[{"role":"user","content":"hi"}],"model":"old", "n":1}`
 	const want = `{"messages":[{"role":"user","content":"hi"}],"model":"the \"new\" one", "n":1}`
@@ -478,30 +399,4 @@ func TestC08_IdenticalRequestIDs(t *testing.T) {
 		waitFor(t, func() bool { requests, _ := b.load(); return requests == int64(4-i) })
 	}
 	b.settles(t, 0, 0)
-}
-
-// choicesSeen records how many answers each decision was about.
-type choicesSeen struct {
-	nobody
-	seen chan int
-}
-
-func (c choicesSeen) Picked(cycle *scheduling.Cycle, _ *scheduling.Flight, _ time.Duration) {
-	c.seen <- cycle.Request.Choices
-}
-
-func TestC17_EveryPromptOfABatchIsAnswered(t *testing.T) {
-	for body, want := range map[string]int{
-		`{"prompt":[[1,2],[3]],"max_tokens":1}`: 2, `{"prompt":["a","b","c"],"n":2}`: 6, `{"prompt":"a","n":4}`: 4, `{"prompt":[1,2,3]}`: 1,
-	} {
-		seen := choicesSeen{seen: make(chan int, 1)}
-		b := newBench(t, options{configure: func(c *Config) { c.Observer = seen }})
-		c := b.call(t, modeFullDuplex, modeNone)
-		c.requestHeaders(false, ":method", "POST", ":path", "/v1/completions")
-		c.requestBody(body, true)
-		c.pickOf(c.recv())
-		if got := <-seen.seen; got != want {
-			t.Errorf("%s: %d answers, want %d", body, got, want)
-		}
-	}
 }
