@@ -9,7 +9,7 @@ import (
 // pickAtFirstPiece answers the headers and sends the first piece of a passing body back.
 func (st *stream) pickAtFirstPiece(b *extprocv3.HttpBody) error {
 	r := &st.request
-	bodyBytes := min(max(contentLength(&r.Request), r.size), st.server.cfg.MaxRequestBodyBytes)
+	bodyBytes := max(st.declaredLength(), r.size)
 	st.dropBody()
 	r.size = 0
 	if err := st.pickAtHeaders(bodyBytes); err != nil {

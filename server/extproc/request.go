@@ -88,8 +88,7 @@ func (st *stream) onRequestHeaders(h *extprocv3.HttpHeaders) error {
 		return st.pickAtHeaders(0)
 	case st.requestMode == modeNone, st.requestMode == modeStreamed, st.requestMode == modeGRPC:
 		// The body comes too late for the pick, or never: its declared length is all that is known of the load.
-		// It is only the client's word, and counts as at most the largest body: one header must not fill an engine.
-		return st.pickAtHeaders(min(contentLength(&r.Request), st.server.cfg.MaxRequestBodyBytes))
+		return st.pickAtHeaders(st.declaredLength())
 	case st.requestMode == modeBuffered, st.requestMode == modeBufferedPartial:
 		// Envoy sends the body only after this answer.
 		return st.send(continueRequestHeaders)
@@ -103,13 +102,16 @@ func (st *stream) onRequestHeaders(h *extprocv3.HttpHeaders) error {
 
 func (st *stream) pickAtHeaders(bodyBytes int) error {
 	st.request.PromptBytes = bodyBytes
-	value, err := st.pick()
-	if err != nil {
+	if _, err := st.pickToCarry(); err != nil {
 		return err
 	}
-	st.request.replied = true
-	st.carry(value)
 	return st.send(st.out.requestHeaders())
+}
+
+// declaredLength is the body's length as the headers give it. It is only the client's word, and counts as at most the
+// largest body: one header must not fill an engine.
+func (st *stream) declaredLength() int {
+	return min(contentLength(&st.request.Request), st.server.cfg.MaxRequestBodyBytes)
 }
 
 func (st *stream) onRequestBody(b *extprocv3.HttpBody) error {
@@ -182,12 +184,9 @@ func (st *stream) onRequestTrailers() error {
 	switch st.requestMode {
 	case modeBuffered, modeBufferedPartial:
 		// No body came at all. Headers can no longer be changed; the metadata carries the pick.
-		value, err := st.pick()
-		if err != nil {
+		if _, err := st.pickToCarry(); err != nil {
 			return err
 		}
-		st.request.replied = true
-		st.carry(value)
 		return st.send(st.out.requestTrailers())
 	default:
 		return st.replyFullDuplex(true)
@@ -202,14 +201,12 @@ func (st *stream) tooLarge(size int) error {
 
 // replyBuffered picks in the body answer. The body stays with Envoy unless the model name changes.
 func (st *stream) replyBuffered() error {
-	value, err := st.pick()
+	m, err := st.pickToCarry()
 	if err != nil {
 		return err
 	}
 	r := &st.request
-	r.replied = true
 	defer st.dropBody()
-	m := st.carry(value)
 	if r.rewrite == "" || r.partial || r.info.Model.End <= r.info.Model.Start {
 		return st.send(st.out.requestBody(nil))
 	}
@@ -230,14 +227,12 @@ func contentLengthOf(pieces [][]byte) *corev3.HeaderValueOption {
 // replyFullDuplex picks and sends everything back: headers, the whole body, trailers where there were any. Envoy sends
 // on only what comes back, so nothing may be left out.
 func (st *stream) replyFullDuplex(trailers bool) error {
-	value, err := st.pick()
+	m, err := st.pickToCarry()
 	if err != nil {
 		return err
 	}
 	r := &st.request
-	r.replied = true
 	defer st.dropBody()
-	m := st.carry(value)
 	chunks := r.chunks
 	if r.rewrite != "" && r.info.Model.End > r.info.Model.Start {
 		pieces := openai.SpliceModel(r.Body, r.info.Model, r.rewrite)
@@ -344,6 +339,16 @@ func (st *stream) noteIf(happened bool, kind string) {
 	}
 }
 
+// pickToCarry picks and makes the answers carry the pick. It returns their header mutation, which may be added to.
+func (st *stream) pickToCarry() (*extprocv3.HeaderMutation, error) {
+	value, err := st.pick()
+	if err != nil {
+		return nil, err
+	}
+	st.request.replied = true
+	return st.carry(value), nil
+}
+
 // pick reads the request, asks the scheduler and charges the pick. It returns the value for the proxy.
 func (st *stream) pick() (string, error) {
 	if err := st.scan(); err != nil {
@@ -368,7 +373,7 @@ func (st *stream) pick() (string, error) {
 		return "", err // the client has gone: nothing to charge
 	}
 	f, err := scheduler.Commit(c)
-	st.scheduler, st.flight = scheduler, f // before anything can fail: a charge that nobody holds stays for good
+	st.flight = f // before anything can fail: a charge that nobody holds stays for good
 	cfg.Observer.Picked(c, f, cfg.Now()-begin)
 	if err != nil {
 		return "", &immediate{status: 503, reason: ReasonFilteredOut, message: "no endpoint is left after the scheduling filters"}

@@ -37,7 +37,6 @@ type stream struct {
 	responseMode bodyMode // how the response body comes
 	answered     bool     // an immediate response was sent: the stream is over for us
 	deaf         bool     // learning failed once: only keep the messages going
-	startedAt    time.Duration
 	lastMessage  time.Duration
 	timer        *time.Timer
 
@@ -46,9 +45,8 @@ type stream struct {
 	out      answers
 	spans    spans
 
-	scheduler *scheduling.Scheduler // the one that picked
-	flight    *scheduling.Flight
-	decision  string // what DecisionHeader says
+	flight   *scheduling.Flight
+	decision string // what DecisionHeader says
 }
 
 func (s *Server) newStream(g extprocv3.ExternalProcessor_ProcessServer) *stream {
@@ -60,8 +58,7 @@ func (s *Server) newStream(g extprocv3.ExternalProcessor_ProcessServer) *stream 
 	st.requestMode, st.responseMode = modeFullDuplex, modeFullDuplex
 	st.request.reset()
 	st.response = responseSide{}
-	st.startedAt = s.cfg.Now()
-	st.lastMessage = st.startedAt
+	st.lastMessage = s.cfg.Now()
 	if st.timer == nil {
 		st.timer = time.AfterFunc(s.cfg.PickTimeout, st.timeUp)
 	} else {
