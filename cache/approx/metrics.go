@@ -1,10 +1,9 @@
 package approx
 
 import (
-	"slices"
-	"sync"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-epp/sluice/scheduling"
 )
 
 // What an entry, a distinct hash and a set word take, in bytes; see docs/prefix-cache.md for where the numbers come from.
@@ -38,36 +37,7 @@ var (
 )
 
 // collector reads the indexes when they are scraped, so that requests pay for no gauge.
-type collector struct {
-	mu        sync.Mutex
-	producers []*Producer // in order of creation; of one name the last counts
-}
-
-func (c *collector) add(p *Producer) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.producers = append(c.producers, p)
-}
-
-func (c *collector) remove(p *Producer) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.producers = slices.DeleteFunc(c.producers, func(q *Producer) bool { return q == p })
-}
-
-// current are the producers that count. During a reload two of one name exist.
-func (c *collector) current() []*Producer {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []*Producer
-	for i, p := range c.producers {
-		later := c.producers[i+1:]
-		if !slices.ContainsFunc(later, func(q *Producer) bool { return q.name == p.name }) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
+type collector struct{ producers scheduling.Alive[*Producer] }
 
 // Describe sends the metrics' descriptions.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
@@ -80,7 +50,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect sends the metrics' values.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	for _, p := range c.current() {
+	for _, p := range c.producers.Current() {
 		x := p.index.Load()
 		entries, hashes, words, instances := x.size()
 		gauge := func(d *prometheus.Desc, v int) {

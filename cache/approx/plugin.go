@@ -112,7 +112,7 @@ func newProducer(b *scheduling.Builder, o Options, indexes *collector) (*Produce
 	p.learnt = scheduling.KeepState[learnt](b)
 	previous, _ := b.Previous.(*Producer)
 	p.index.Store(p.firstIndex(previous))
-	indexes.add(p)
+	indexes.producers.Add(p.name, p)
 	return p, nil
 }
 
@@ -136,7 +136,7 @@ func (p *Producer) firstIndex(previous *Producer) *index {
 
 // Close takes the plugin's index out of the metrics.
 func (p *Producer) Close() error {
-	p.indexes.remove(p)
+	p.indexes.producers.Remove(p)
 	return nil
 }
 

@@ -1,11 +1,11 @@
 package tokens
 
 import (
-	"slices"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-epp/sluice/scheduling"
 )
 
 var (
@@ -22,35 +22,7 @@ var (
 
 // collector reads the tables when they are scraped. A model's series lives as long as its ratio: at most 1,000 a
 // producer, however many names come and go.
-type collector struct {
-	mu        sync.Mutex
-	producers []*Producer // in order of creation; of one name the last counts
-}
-
-func (c *collector) add(p *Producer) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.producers = append(c.producers, p)
-}
-
-func (c *collector) remove(p *Producer) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.producers = slices.DeleteFunc(c.producers, func(q *Producer) bool { return q == p })
-}
-
-// current are the producers that count. During a reload two of one name exist.
-func (c *collector) current() []*Producer {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []*Producer
-	for i, p := range c.producers {
-		if !slices.ContainsFunc(c.producers[i+1:], func(q *Producer) bool { return q.name == p.name }) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
+type collector struct{ producers scheduling.Alive[*Producer] }
 
 // Describe sends the metrics' descriptions.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
@@ -61,7 +33,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect sends the metrics' values.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	for _, p := range c.current() {
+	for _, p := range c.producers.Current() {
 		t := p.table
 		ch <- prometheus.MustNewConstMetric(descModels, prometheus.GaugeValue, float64(t.models.Len()), p.name)
 		for _, model := range t.models.Keys() {

@@ -64,13 +64,13 @@ func newProducer(b *scheduling.Builder, ratios *collector) (*Producer, error) {
 	}
 	p.prompt = scheduling.ProduceValue[scheduling.TokenizedPrompt](b)
 	p.sample = scheduling.KeepState[sample](b)
-	ratios.add(p)
+	ratios.producers.Add(p.name, p)
 	return p, nil
 }
 
 // Close takes the plugin out of the metrics.
 func (p *Producer) Close() error {
-	p.ratios.remove(p)
+	p.ratios.producers.Remove(p)
 	return nil
 }
 
