@@ -64,6 +64,7 @@ type App struct {
 	metrics  *telemetry.Metrics
 	tracing  *telemetry.Tracing
 	stats    *discovery.Stats
+	finder   *finder       // the first; Run runs it
 	keeper   *certs.Keeper // nil: plaintext
 	extproc  *extproc.Server
 	grpc     *grpc.Server
@@ -152,7 +153,7 @@ func (a *App) assemble(ctx context.Context) (err error) {
 	if a.keeper, err = a.certificates(&cfg.Server); err != nil {
 		return err
 	}
-	if _, err := discovery.ParseEntries(cfg.Endpoints); err != nil {
+	if a.finder, err = a.newFinder(listingOf(cfg)); err != nil { // before anything is bound
 		return err
 	}
 	if err := a.listen(&cfg.Server); err != nil {

@@ -84,11 +84,7 @@ func (f *finder) follow(next listing) bool {
 // discover keeps the pool at what the configuration's sources find. Where a reload needs new sources, the pool keeps
 // what it has until they have spoken.
 func (a *App) discover(ctx context.Context) error {
-	for ctx.Err() == nil {
-		f, err := a.newFinder(listingOf(a.config()))
-		if err != nil {
-			return err
-		}
+	for f := a.finder; ; {
 		running, stop := context.WithCancel(ctx)
 		var group sync.WaitGroup
 		group.Go(func() { a.becomeReady(running, f.Ready()) })
@@ -100,8 +96,14 @@ func (a *App) discover(ctx context.Context) error {
 		a.followReloads(running, f)
 		stop()
 		group.Wait()
+		if ctx.Err() != nil {
+			return nil
+		}
+		var err error
+		if f, err = a.newFinder(listingOf(a.config())); err != nil {
+			return err
+		}
 	}
-	return nil
 }
 
 // becomeReady says that the process wants requests once the endpoints are known.
