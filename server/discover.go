@@ -84,26 +84,30 @@ func (f *finder) follow(next listing) bool {
 // discover keeps the pool at what the configuration's sources find. Where a reload needs new sources, the pool keeps
 // what it has until they have spoken.
 func (a *App) discover(ctx context.Context) error {
-	for f := a.finder; ; {
-		running, stop := context.WithCancel(ctx)
-		var group sync.WaitGroup
-		group.Go(func() { a.becomeReady(running, f.Ready()) })
-		group.Go(func() {
-			if err := f.Run(running); err != nil {
-				a.logger.Error("endpoint discovery", "error", err)
-			}
-		})
-		a.followReloads(running, f)
-		stop()
-		group.Wait()
-		if ctx.Err() != nil {
-			return nil
-		}
-		var err error
-		if f, err = a.newFinder(listingOf(a.config())); err != nil {
+	f := a.finder
+	for a.find(ctx, f); ctx.Err() == nil; a.find(ctx, f) {
+		next, err := a.newFinder(listingOf(a.config()))
+		if err != nil {
 			return err
 		}
+		f = next
 	}
+	return nil
+}
+
+// find runs a finder until a reload needs another, or ctx is over.
+func (a *App) find(ctx context.Context, f *finder) {
+	ctx, stop := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { a.becomeReady(ctx, f.Ready()) })
+	group.Go(func() {
+		if err := f.Run(ctx); err != nil {
+			a.logger.Error("endpoint discovery", "error", err)
+		}
+	})
+	a.followReloads(ctx, f)
+	stop()
+	group.Wait()
 }
 
 // becomeReady says that the process wants requests once the endpoints are known.
