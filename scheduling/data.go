@@ -68,6 +68,17 @@ type TokenizedPrompt struct {
 	Exact bool
 	// BytesPerToken is the ratio that estimates use for this request's model.
 	BytesPerToken float64
+	// Features are the images, recordings and the like in the first prompt, by offset. They alias the cycle's memory.
+	Features []PromptFeature
+}
+
+// PromptFeature is a piece of a prompt that is no text: what an engine's prefix cache knows by its identifier, since the
+// tokens that stand for it are placeholders.
+type PromptFeature struct {
+	// ID is the engine's name of the content, a hash of it.
+	ID string
+	// Offset and Length are the range of its placeholders in the prompt, in tokens.
+	Offset, Length int
 }
 
 // MetricsField is a set of the fields that an engine's metrics page had.

@@ -44,13 +44,32 @@ type EndpointSpec struct {
 	MetricsURL string
 	// Rank is the data-parallel rank that this address serves; 0 without data parallelism.
 	Rank int
+	// KVEvents says where the engine publishes its KV events.
+	KVEvents KVEvents
 	// State says whether it may be picked.
 	State EndpointState
 }
 
+// KVEvents says where an endpoint's engine publishes the changes of its KV cache (vLLM's and SGLang's ZeroMQ events). A
+// field that is zero leaves it to what the engine says of itself and to the defaults of the plugin that reads events.
+type KVEvents struct {
+	// Port is the TCP port of rank 0's publisher; rank r publishes at Port + r. Negative: the engine publishes none.
+	Port int
+	// ReplayPort is the TCP port of rank 0's replay socket; negative: it has none.
+	ReplayPort int
+	// Ranks is the number of data-parallel ranks behind the address.
+	Ranks int
+	// Topic is the prefix of the topics to subscribe to.
+	Topic string
+	// Bind says that the engine connects to this process's event listener instead of listening itself.
+	Bind bool
+	// NoDiscovery says that the engine is not to be asked where it publishes.
+	NoDiscovery bool
+}
+
 func (s *EndpointSpec) sameAs(o *EndpointSpec) bool {
 	return s.Name == o.Name && s.Engine == o.Engine && s.MetricsURL == o.MetricsURL && s.Rank == o.Rank &&
-		s.State == o.State && maps.Equal(s.Labels, o.Labels)
+		s.KVEvents == o.KVEvents && s.State == o.State && maps.Equal(s.Labels, o.Labels)
 }
 
 // Endpoint is one instance of an engine. It is immutable: a changed label or state makes a new value with the same

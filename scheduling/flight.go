@@ -48,6 +48,9 @@ type Outcome struct {
 	Status int
 	// Usage is what the engine counted.
 	Usage Usage
+	// PromptTokens are the first prompt's token ids as the engine gave them (return_token_ids); nil where it did not.
+	// They are valid until Done returns.
+	PromptTokens []uint32
 }
 
 // Flight is one picked request from its pick to its end.

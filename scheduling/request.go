@@ -60,6 +60,11 @@ type Request struct {
 	Choices int
 	// Stream says that the client asked for a streamed answer.
 	Stream bool
+	// KVReportFull says that the engine was asked to announce again the KV blocks that it reuses for this request (vLLM's
+	// vllm_xargs.kv_cache_report_mode "full").
+	KVReportFull bool
+	// ReturnTokenIDs says that the client asked for the prompt's token ids in the answer (vLLM's return_token_ids).
+	ReturnTokenIDs bool
 	// Headers are the request's headers.
 	Headers []Header
 }

@@ -1,6 +1,7 @@
 package blockhash
 
 import (
+	"encoding/binary"
 	"unsafe"
 
 	"github.com/zeebo/xxh3"
@@ -66,6 +67,22 @@ func AppendTokens(dst []uint64, root Root, tokens []uint32, l Layout) []uint64 {
 		at, before = end, before+width
 	}
 	return dst
+}
+
+// Next is the hash of one block of tokens that follows prev in a chain: prev is the hash of the block before, or a Root.
+func Next(prev uint64, tokens []uint32) uint64 { return hashTokens(prev, tokens) }
+
+// Mix takes something else than tokens into a chain (what an engine keys a block by besides): prev and key are hashes.
+// The result stands for prev in the next call of Next.
+func Mix(prev, key uint64) uint64 {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], key)
+	return xxh3.HashSeed(b[:], prev)
+}
+
+// KeyOf is the hash of something that is no token, for Mix: kind tells things apart that read the same.
+func KeyOf(seed Seed, kind byte, value []byte) uint64 {
+	return xxh3.HashSeed(value, xxh3.HashSeed([]byte{'k', kind}, seed.key))
 }
 
 // littleEndian says that token ids lie in memory as they are hashed.
