@@ -1,0 +1,267 @@
+package chain
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// reference is the same index as maps of sets.
+type reference struct {
+	weight map[Holder]int32
+	source map[Holder]uint32
+	has    map[Holder]map[uint64]bool
+}
+
+func (r *reference) match(hashes []uint64, source uint32) Match {
+	var m Match
+	for _, h := range hashes {
+		best := int32(-1)
+		for holder, set := range r.has {
+			if r.source[holder] == source && set[h] {
+				best = max(best, r.weight[holder])
+			}
+		}
+		if best < 0 {
+			return m
+		}
+		m.Blocks++
+		m.Weight += best
+	}
+	return m
+}
+
+// owner is a source with its holders: two tiers and one whose blocks count for nothing.
+type owner struct {
+	tiers [2]Holder
+	doubt Holder
+	refs  map[uint64]Ref // every block that any of the holders has
+}
+
+// tree is the prompts of a test: block k of a prompt has a child hash for each digit.
+func promptOf(digits []int) []uint64 {
+	hashes := make([]uint64, len(digits))
+	h := uint64(1)
+	for i, d := range digits {
+		h = (h ^ uint64(d+1)) * 0x9e3779b97f4a7c15
+		h ^= h >> 29
+		hashes[i] = h
+	}
+	return hashes
+}
+
+func TestAgainstReference(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, ref := New(), &reference{map[Holder]int32{}, map[Holder]uint32{}, map[Holder]map[uint64]bool{}}
+		sources := rapid.IntRange(1, 5).Draw(t, "sources")
+		if rapid.Bool().Draw(t, "wide") {
+			sources = 70
+		}
+		owners := make([]*owner, sources)
+		register := func(source uint32, weight int) Holder {
+			h := s.Register(source, weight)
+			ref.source[h], ref.weight[h], ref.has[h] = source, int32(weight), map[uint64]bool{}
+			return h
+		}
+		for i := range owners {
+			owners[i] = &owner{
+				tiers: [2]Holder{register(uint32(i), 1000), register(uint32(i), 800)},
+				doubt: register(NoSource, 0), refs: map[uint64]Ref{},
+			}
+		}
+		var l Lookup
+		prompt := rapid.SliceOfN(rapid.IntRange(0, 1), 1, 12)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			o := owners[rapid.IntRange(0, sources-1).Draw(t, "source")]
+			hashes := promptOf(prompt.Draw(t, "prompt"))
+			h := o.tiers[rapid.IntRange(0, 1).Draw(t, "tier")]
+			switch rapid.IntRange(0, 5).Draw(t, "action") {
+			case 0, 1, 2:
+				// From the longest prefix whose last block the owner keeps a place of.
+				from := rapid.IntRange(0, len(hashes)-1).Draw(t, "from")
+				parent := NoRef
+				if from > 0 {
+					at, ok := o.refs[hashes[from-1]]
+					if !ok {
+						continue
+					}
+					parent = at
+				}
+				refs := make([]Ref, len(hashes)-from)
+				if n := s.Insert(h, parent, 16, hashes[from:], refs); n != len(refs) {
+					t.Fatalf("%d of %d inserted", n, len(refs))
+				}
+				for i, hash := range hashes[from:] {
+					ref.has[h][hash] = true
+					o.refs[hash] = refs[i]
+				}
+			case 3:
+				hash := hashes[len(hashes)-1]
+				if at, ok := o.refs[hash]; ok {
+					s.Unset(h, at)
+					delete(ref.has[h], hash)
+					o.forgetIfGone(ref, hash)
+				}
+			case 4:
+				hash := hashes[len(hashes)-1]
+				if at, ok := o.refs[hash]; ok && ref.has[h][hash] {
+					moved, _ := s.Move(h, o.doubt, at)
+					o.refs[hash] = moved
+					delete(ref.has[h], hash)
+					ref.has[o.doubt][hash] = true
+				}
+			case 5:
+				first := rapid.IntRange(0, len(hashes)).Draw(t, "first")
+				s.Demote(hashes, first, o.tiers[:], o.doubt, func(uint64) bool { return false })
+				known := 0
+				for known < len(hashes) && ref.anyHas(hashes[known]) {
+					known++
+				}
+				// Demote follows the chains, which may reach further than what anybody holds: never less.
+				for _, hash := range hashes[min(first, len(hashes)):] {
+					at, ok := o.refs[hash]
+					if !ok || !(ref.has[o.tiers[0]][hash] || ref.has[o.tiers[1]][hash]) {
+						continue
+					}
+					if slices.Index(hashes, hash) >= known {
+						// Out of reach or not, the block counts for nothing: make both agree.
+						for _, tier := range o.tiers {
+							if ref.has[tier][hash] {
+								moved, _ := s.Move(tier, o.doubt, at)
+								o.refs[hash] = moved
+							}
+						}
+					}
+					delete(ref.has[o.tiers[0]], hash)
+					delete(ref.has[o.tiers[1]], hash)
+					ref.has[o.doubt][hash] = true
+				}
+			}
+			query := promptOf(prompt.Draw(t, "query"))
+			l.Run(s, query, sources)
+			for i := range owners {
+				if diff := cmp.Diff(ref.match(query, uint32(i)), l.Matches[i]); diff != "" {
+					t.Fatalf("source %d (-want +got):\n%s", i, diff)
+				}
+			}
+			s.check(t)
+		}
+		// Whatever was put in is gone when everybody has let go.
+		for _, o := range owners {
+			for hash, at := range o.refs {
+				for _, h := range []Holder{o.tiers[0], o.tiers[1], o.doubt} {
+					if ref.has[h][hash] {
+						s.Unset(h, at)
+					}
+				}
+			}
+		}
+		s.check(t)
+		if z := s.Sizes(); z.Chains != 0 || z.Positions != 0 || z.Bits != 0 {
+			t.Fatalf("left over: %+v", z)
+		}
+	})
+}
+
+func (r *reference) anyHas(hash uint64) bool {
+	for _, set := range r.has {
+		if set[hash] {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *owner) forgetIfGone(r *reference, hash uint64) {
+	for _, h := range []Holder{o.tiers[0], o.tiers[1], o.doubt} {
+		if r.has[h][hash] {
+			return
+		}
+	}
+	delete(o.refs, hash)
+}
+
+// check compares the counters with what is there, and that no block is in two places.
+func (s *Store) check(t *rapid.T) {
+	seen := map[uint64]bool{}
+	var want Sizes
+	kids := map[uint32]int32{}
+	for i := range s.shards {
+		sh := &s.shards[i]
+		for index, c := range sh.chains {
+			if c == nil {
+				continue
+			}
+			if sh.heads[c.hashes[0]] != uint32(index) {
+				t.Fatalf("chain %d of shard %d is not found by its head", index, i)
+			}
+			want.Chains++
+			want.Positions += len(c.hashes)
+			want.Bytes += c.bytes()
+			if c.parent != noChain {
+				kids[c.parent]++
+			}
+			counts := make([]uint32, len(c.holders))
+			for p, hash := range c.hashes {
+				if seen[hash] {
+					t.Fatalf("block %x is in two places", hash)
+				}
+				seen[hash] = true
+				for local := range c.holders {
+					if c.words[p*c.stride+local/wordBits]&(1<<(local%wordBits)) != 0 {
+						want.Bits++
+						counts[local]++
+					}
+				}
+			}
+			for local, n := range counts {
+				if n != c.counts[local] || (n == 0) != (c.holders[local] == noHolder) {
+					t.Fatalf("local %d holds %d, counted %d, holder %d", local, n, c.counts[local], c.holders[local])
+				}
+			}
+		}
+		for _, c := range sh.spare {
+			want.Bytes += c.bytes()
+		}
+	}
+	for i := range s.shards {
+		for index, c := range s.shards[i].chains {
+			if c != nil && c.kids != kids[uint32(i)<<indexBits|uint32(index)] {
+				t.Fatalf("chain has %d children, counted %d", kids[uint32(i)<<indexBits|uint32(index)], c.kids)
+			}
+		}
+	}
+	if diff := cmp.Diff(want, s.Sizes()); diff != "" {
+		t.Fatalf("sizes (-want +got):\n%s", diff)
+	}
+}
+
+func TestLongPromptsSpanChains(t *testing.T) {
+	s := New()
+	h := s.Register(0, 1000)
+	hashes := make([]uint64, 3*maxLength+5)
+	for i := range hashes {
+		hashes[i] = rand.Uint64()
+	}
+	refs := make([]Ref, len(hashes))
+	if n := s.Insert(h, NoRef, 16, hashes, refs); n != len(hashes) {
+		t.Fatalf("%d inserted", n)
+	}
+	var l Lookup
+	l.Run(s, hashes, 1)
+	if got := l.Matches[0]; got.Blocks != int32(len(hashes)) || got.Weight != 1000*int32(len(hashes)) {
+		t.Fatalf("got %+v", got)
+	}
+	if z := s.Sizes(); z.Chains != 4 {
+		t.Errorf("%d chains", z.Chains)
+	}
+	for _, at := range refs { // from the head: nothing may go before its children do
+		s.Unset(h, at)
+	}
+	if z := s.Sizes(); z.Chains != 0 || z.Positions != 0 {
+		t.Errorf("left: %+v", z)
+	}
+}
