@@ -19,9 +19,9 @@ type chain struct {
 	// words are the sets of local holders, stride words a position.
 	words  []uint64
 	stride int
-	// holders are the local holders, noHolder where a bit is free; counts is how many positions each holds.
+	// holders are the local holders, noHolder where a bit is free.
 	holders []Holder
-	counts  []uint32
+	spans   []span // by local holder
 
 	parent    uint32 // the chain that this one leaves
 	blockSize int32  // tokens
@@ -31,10 +31,17 @@ type chain struct {
 	lastKid int32
 }
 
+// span says how much a local holder has of a chain.
+type span struct {
+	count uint16 // positions in all
+	// prefix is the number of positions that it has from the first one on without a gap: all that a look-up asks for.
+	prefix uint16
+}
+
 const chainBytes = int(unsafe.Sizeof(chain{}))
 
 func (c *chain) bytes() int {
-	return chainBytes + 8*(cap(c.hashes)+cap(c.words)) + 4*(cap(c.holders)+cap(c.counts))
+	return chainBytes + 8*(cap(c.hashes)+cap(c.words)) + 4*(cap(c.holders)+cap(c.spans))
 }
 
 // localOf is the local bit of a holder, given where it has none; -1 where the chain has no room for one more. hint is a
@@ -60,7 +67,7 @@ func (c *chain) localOf(h Holder, hint int) int {
 		return -1
 	}
 	c.holders = append(c.holders, h)
-	c.counts = append(c.counts, 0)
+	c.spans = append(c.spans, span{})
 	if len(c.holders) > c.stride*wordBits {
 		c.widen()
 	}
@@ -97,6 +104,11 @@ func (c *chain) grow(hashes []uint64) {
 	clear(c.words[had:])
 }
 
+// has reports whether a local holder holds a position.
+func (c *chain) has(pos, local int) bool {
+	return c.words[pos*c.stride+local/wordBits]&(1<<(local%wordBits)) != 0
+}
+
 // set makes a local holder hold a position; it reports whether it did not before.
 func (c *chain) set(pos, local int) bool {
 	w := &c.words[pos*c.stride+local/wordBits]
@@ -105,7 +117,13 @@ func (c *chain) set(pos, local int) bool {
 		return false
 	}
 	*w |= bit
-	c.counts[local]++
+	sp := &c.spans[local]
+	sp.count++
+	if int(sp.prefix) == pos {
+		for pos++; pos < len(c.hashes) && c.has(pos, local); pos++ {
+		}
+		sp.prefix = uint16(pos)
+	}
 	return true
 }
 
@@ -117,7 +135,9 @@ func (c *chain) unset(pos, local int) bool {
 		return false
 	}
 	*w &^= bit
-	if c.counts[local]--; c.counts[local] == 0 {
+	sp := &c.spans[local]
+	sp.prefix = min(sp.prefix, uint16(pos))
+	if sp.count--; sp.count == 0 {
 		c.holders[local] = noHolder
 	}
 	return true

@@ -1,14 +1,14 @@
 package chain
 
-// Insert makes a holder hold a run of blocks that follow one another and the block at parent, NoRef for the first block
-// of a prompt. parent must be a place that the caller's holders keep. The places go to refs, which is as long as hashes.
-// It returns how many blocks were taken, fewer than all only where an absolute bound was reached.
-func (s *Store) Insert(h Holder, parent Ref, blockSize int, hashes []uint64, refs []Ref) int {
+// Insert makes a holder hold a run of blocks that follow one another and the block at parent, whose hash is parentHash;
+// NoRef for the first block of a prompt. The places go to refs, which is as long as hashes. It returns how many blocks
+// were taken: fewer than all where an absolute bound was reached, or where the parent is not there (any more).
+func (s *Store) Insert(h Holder, parent Ref, parentHash uint64, blockSize int, hashes []uint64, refs []Ref) int {
 	done := 0
-	for last := parent; done < len(hashes); last = refs[done-1] {
+	for last := parent; done < len(hashes); {
 		n, left, ok := 0, noChain, true // left is the chain that the rest leaves
 		if last != NoRef {
-			n, left, ok = s.continueChain(h, last, hashes[done:], refs[done:])
+			n, left, ok = s.continueChain(h, last, parentHash, hashes[done:], refs[done:])
 		}
 		if done += n; done == len(hashes) || !ok {
 			break
@@ -17,19 +17,22 @@ func (s *Store) Insert(h Holder, parent Ref, blockSize int, hashes []uint64, ref
 			break
 		}
 		done += n
+		last, parentHash = refs[done-1], hashes[done-1]
 	}
 	return done
 }
 
 // continueChain holds what follows parent in its own chain, and appends to it where it may. Where blocks remain, the
-// chain counts one more that leaves it; ok is false where it has no room for the holder.
-func (s *Store) continueChain(h Holder, parent Ref, hashes []uint64, refs []Ref) (done int, left uint32, ok bool) {
+// chain counts one more that leaves it; ok is false where it has no room for the holder, or is not there any more.
+func (s *Store) continueChain(h Holder, parent Ref, parentHash uint64, hashes []uint64, refs []Ref) (done int, left uint32, ok bool) {
 	id := parent.chain()
 	sh, index := s.at(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	c := sh.chains[index]
-	pos := parent.pos()
+	c, pos := sh.chains[index], parent.pos()
+	if c == nil || pos >= len(c.hashes) || c.hashes[pos] != parentHash {
+		return 0, noChain, false
+	}
 	if c.extends(pos) || (pos+1 < len(c.hashes) && c.hashes[pos+1] == hashes[0]) {
 		if done = sh.hold(c, id, h, parent.local(), pos+1, hashes, refs); done == 0 {
 			return 0, noChain, false
@@ -190,15 +193,21 @@ func (s *Store) Move(from, to Holder, at Ref) (ref Ref, ok bool) {
 	return newRef(at.chain(), at.pos(), local), true
 }
 
-// Unset makes a holder not hold the block at a place any more. The place may be gone then, unless another holder keeps
-// it.
-func (s *Store) Unset(h Holder, at Ref) {
+// Unset makes some holders of one owner not hold the block at a place any more. The place may be gone then, unless
+// another holder keeps it.
+func (s *Store) Unset(at Ref, holders ...Holder) {
 	sh, index := s.at(at.chain())
 	sh.mu.Lock()
 	c := sh.chains[index]
+	changed := false
+	for _, h := range holders {
+		if local := c.find(h, at.local()); local >= 0 && c.unset(at.pos(), local) {
+			sh.sizes.Bits--
+			changed = true
+		}
+	}
 	parent := noChain
-	if local := c.find(h, at.local()); local >= 0 && c.unset(at.pos(), local) {
-		sh.sizes.Bits--
+	if changed {
 		parent = sh.drop(c, index, noChain)
 	}
 	sh.mu.Unlock()
@@ -220,7 +229,7 @@ func (sh *shard) drop(c *chain, index uint32, otherwise uint32) (parent uint32) 
 	sh.sizes.Chains--
 	parent = c.parent
 	if len(sh.spare) < maxSpare && c.bytes() <= maxSpareBytes {
-		c.holders, c.counts = c.holders[:0], c.counts[:0]
+		c.holders, c.spans = c.holders[:0], c.spans[:0]
 		sh.spare = append(sh.spare, c)
 	} else {
 		sh.sizes.Bytes -= c.bytes()

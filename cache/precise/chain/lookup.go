@@ -1,7 +1,5 @@
 package chain
 
-import "math/bits"
-
 // Match is what one source was found to hold of a prompt.
 type Match struct {
 	// Blocks is the number of blocks that it holds from the prompt's head on without a gap.
@@ -15,10 +13,15 @@ type Lookup struct {
 	// Matches is the result, by source; sources beyond its end hold nothing.
 	Matches []Match
 
-	alive  []uint64 // local holders of the present chain whose source holds all blocks before
-	locals []int32  // by source: its local holder in the present chain, plus one, if several the last one found
-	seen   []uint32 // sources that have an entry in locals
-	tiered []tier   // local holders of sources that have several in the present chain
+	visits []visit // by source: the last chain that it was met in
+	number uint32  // of the present chain; grows from one to the next, also across look-ups
+	tiered []tier  // local holders of sources that have several in the present chain
+}
+
+// visit is what a source has of the chain with a number.
+type visit struct {
+	number uint32
+	local  int32 // its holder; -1 where it has several, which are in tiered
 }
 
 // tier is a local holder of a source that has several in a chain.
@@ -54,28 +57,42 @@ func (l *Lookup) Run(s *Store, hashes []uint64, sources int) {
 func (l *Lookup) reset(sources int) {
 	if cap(l.Matches) < sources {
 		l.Matches = make([]Match, sources)
-		l.locals = make([]int32, sources)
+		l.visits = make([]visit, sources)
 	}
 	l.Matches = l.Matches[:sources]
-	l.locals = l.locals[:sources]
+	l.visits = l.visits[:sources]
 	clear(l.Matches)
 }
 
 // pass adds n positions of a chain, before which done blocks were passed, to the matches of the sources that hold them;
 // it reports whether any source holds them all.
 func (l *Lookup) pass(c *chain, infos []info, done, n int) (any bool) {
-	if cap(l.alive) < c.stride {
-		l.alive = make([]uint64, c.stride)
+	if l.number++; l.number == 0 { // after 4 billion chains the numbers begin again
+		clear(l.visits[:cap(l.visits)])
+		l.number = 1
 	}
-	l.alive = l.alive[:c.stride]
-	clear(l.alive)
-	l.enter(c, infos, done)
-	count := 0
-	for _, w := range l.alive {
-		count += bits.OnesCount64(w)
-	}
-	if count > 0 && l.narrow(c, infos, n, count) {
-		any = true
+	l.tiered = l.tiered[:0]
+	for local, h := range c.holders {
+		if int(h) >= len(infos) { // noHolder too
+			continue
+		}
+		in := infos[h]
+		if int(in.source) >= len(l.Matches) {
+			continue
+		}
+		m, v := &l.Matches[in.source], &l.visits[in.source]
+		if v.number == l.number {
+			l.meetAgain(c, infos, in, local, n)
+			continue
+		}
+		if int(m.Blocks) != done {
+			continue
+		}
+		*v = visit{l.number, int32(local)}
+		blocks := min(int(c.spans[local].prefix), n)
+		m.Blocks += int32(blocks)
+		m.Weight += int32(blocks) * in.weight
+		any = any || blocks == n
 	}
 	if len(l.tiered) > 0 && l.passTiers(c, n) {
 		any = true
@@ -83,84 +100,23 @@ func (l *Lookup) pass(c *chain, infos []info, done, n int) (any bool) {
 	return any
 }
 
-// enter finds the local holders whose sources hold all blocks so far.
-func (l *Lookup) enter(c *chain, infos []info, done int) {
-	l.tiered, l.seen = l.tiered[:0], l.seen[:0]
-	for i, h := range c.holders {
-		if int(h) >= len(infos) { // noHolder too
-			continue
-		}
-		in := infos[h]
-		if int(in.source) >= len(l.Matches) || int(l.Matches[in.source].Blocks) != done {
-			continue
-		}
-		switch before := l.locals[in.source]; {
-		case before == 0:
-			l.locals[in.source] = int32(i) + 1
-			l.seen = append(l.seen, in.source)
-			l.alive[i/wordBits] |= 1 << (i % wordBits)
-		default:
-			if before > 0 {
-				first := before - 1
-				l.alive[first/wordBits] &^= 1 << (first % wordBits)
-				l.tiered = append(l.tiered, tier{in.source, infos[c.holders[first]].weight, first})
-				l.locals[in.source] = -1
-			}
-			l.tiered = append(l.tiered, tier{in.source, in.weight, int32(i)})
-		}
-	}
-	for _, source := range l.seen {
-		l.locals[source] = 0
-	}
-}
-
-// narrow drops the sources in alive, count of them, at the first position that each lacks; it reports whether any holds
-// all n positions.
-func (l *Lookup) narrow(c *chain, infos []info, n, count int) bool {
-	if c.stride == 1 {
-		alive := l.alive[0]
-		for p, w := range c.words[:n] {
-			if gone := alive &^ w; gone != 0 {
-				l.tell(c, infos, 0, gone, p)
-				if alive &= w; alive == 0 {
-					return false
-				}
-			}
-		}
-		l.tell(c, infos, 0, alive, n)
-		return true
-	}
-	stride := c.stride
-	alive := l.alive
-	for p := range n {
-		words := c.words[p*stride : p*stride+stride : p*stride+stride]
-		for k, a := range alive {
-			if gone := a &^ words[k]; gone != 0 {
-				alive[k] = a &^ gone
-				l.tell(c, infos, k, gone, p)
-				if count -= bits.OnesCount64(gone); count == 0 {
-					return false
-				}
-			}
-		}
-	}
-	for k, a := range alive {
-		l.tell(c, infos, k, a, n)
-	}
-	return true
-}
-
-// tell adds blocks to the matches of the sources of a word of local holders.
-func (l *Lookup) tell(c *chain, infos []info, word int, set uint64, blocks int) {
-	for ; set != 0; set &= set - 1 {
-		in := infos[c.holders[word*wordBits+bits.TrailingZeros64(set)]]
+// meetAgain notes one more local holder of a source that was met in a chain: what the first one added is taken back, for
+// passTiers to count them together.
+func (l *Lookup) meetAgain(c *chain, infos []info, in info, local, n int) {
+	v := &l.visits[in.source]
+	if first := v.local; first >= 0 {
+		weight := infos[c.holders[first]].weight
+		blocks := int32(min(int(c.spans[first].prefix), n))
 		m := &l.Matches[in.source]
-		m.Blocks += int32(blocks)
-		m.Weight += int32(blocks) * in.weight
+		m.Blocks -= blocks
+		m.Weight -= blocks * weight
+		l.tiered = append(l.tiered, tier{in.source, weight, first})
+		v.local = -1
 	}
+	l.tiered = append(l.tiered, tier{in.source, in.weight, int32(local)})
 }
 
-// passTiers is narrow for the sources that have the blocks of a chain in several tiers: of each block the best counts.
+// passTiers is pass for the sources that have the blocks of a chain in several tiers: of each block the best counts.
 func (l *Lookup) passTiers(c *chain, n int) (any bool) {
 	for i := range l.tiered {
 		t := &l.tiered[i]
@@ -193,9 +149,8 @@ func (l *Lookup) passTiers(c *chain, n int) (any bool) {
 func (l *Lookup) best(c *chain, first, pos int) int32 {
 	best := int32(-1)
 	source := l.tiered[first].source
-	words := c.words[pos*c.stride:]
 	for _, t := range l.tiered[first:] {
-		if t.source == source && words[t.local/wordBits]&(1<<(t.local%wordBits)) != 0 {
+		if t.source == source && c.has(pos, int(t.local)) {
 			best = max(best, t.weight)
 		}
 	}
@@ -231,7 +186,7 @@ func (s *Store) Demote(hashes []uint64, first int, from []Holder, to Holder, kee
 func (sh *shard) demote(c *chain, pos int, from []Holder, to Holder) (taken bool) {
 	for _, h := range from {
 		old := c.find(h, 0)
-		if old < 0 || c.words[pos*c.stride+old/wordBits]&(1<<(old%wordBits)) == 0 {
+		if old < 0 || !c.has(pos, old) {
 			continue
 		}
 		local := c.localOf(to, 0)
@@ -246,4 +201,24 @@ func (sh *shard) demote(c *chain, pos int, from []Holder, to Holder) (taken bool
 		taken = true
 	}
 	return taken
+}
+
+// Find is the place of the last block of a prompt where the index has a place for each of its blocks, whoever holds them.
+// It may be gone at any time: only Insert may be told of it.
+func (s *Store) Find(hashes []uint64) (last Ref, ok bool) {
+	for done := 0; done < len(hashes); {
+		sh := s.shardOf(hashes[done])
+		sh.mu.RLock()
+		index, found := sh.heads[hashes[done]]
+		if !found {
+			sh.mu.RUnlock()
+			return NoRef, false
+		}
+		n := matching(sh.chains[index].hashes, hashes[done:])
+		sh.mu.RUnlock()
+		id := uint32(hashes[done]>>(64-shardBits))<<indexBits | index
+		done += n
+		last = newRef(id, n-1, 0)
+	}
+	return last, len(hashes) > 0
 }

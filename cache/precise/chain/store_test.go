@@ -82,16 +82,16 @@ func TestAgainstReference(t *testing.T) {
 			case 0, 1, 2:
 				// From the longest prefix whose last block the owner keeps a place of.
 				from := rapid.IntRange(0, len(hashes)-1).Draw(t, "from")
-				parent := NoRef
+				parent, parentHash := NoRef, uint64(0)
 				if from > 0 {
 					at, ok := o.refs[hashes[from-1]]
 					if !ok {
 						continue
 					}
-					parent = at
+					parent, parentHash = at, hashes[from-1]
 				}
 				refs := make([]Ref, len(hashes)-from)
-				if n := s.Insert(h, parent, 16, hashes[from:], refs); n != len(refs) {
+				if n := s.Insert(h, parent, parentHash, 16, hashes[from:], refs); n != len(refs) {
 					t.Fatalf("%d of %d inserted", n, len(refs))
 				}
 				for i, hash := range hashes[from:] {
@@ -101,7 +101,7 @@ func TestAgainstReference(t *testing.T) {
 			case 3:
 				hash := hashes[len(hashes)-1]
 				if at, ok := o.refs[hash]; ok {
-					s.Unset(h, at)
+					s.Unset(at, h)
 					delete(ref.has[h], hash)
 					o.forgetIfGone(ref, hash)
 				}
@@ -154,7 +154,7 @@ func TestAgainstReference(t *testing.T) {
 			for hash, at := range o.refs {
 				for _, h := range []Holder{o.tiers[0], o.tiers[1], o.doubt} {
 					if ref.has[h][hash] {
-						s.Unset(h, at)
+						s.Unset(at, h)
 					}
 				}
 			}
@@ -204,22 +204,25 @@ func (s *Store) check(t *rapid.T) {
 			if c.parent != noChain {
 				kids[c.parent]++
 			}
-			counts := make([]uint32, len(c.holders))
+			counts := make([]span, len(c.holders))
 			for p, hash := range c.hashes {
 				if seen[hash] {
 					t.Fatalf("block %x is in two places", hash)
 				}
 				seen[hash] = true
 				for local := range c.holders {
-					if c.words[p*c.stride+local/wordBits]&(1<<(local%wordBits)) != 0 {
+					if c.has(p, local) {
 						want.Bits++
-						counts[local]++
+						counts[local].count++
+						if int(counts[local].prefix) == p {
+							counts[local].prefix++
+						}
 					}
 				}
 			}
 			for local, n := range counts {
-				if n != c.counts[local] || (n == 0) != (c.holders[local] == noHolder) {
-					t.Fatalf("local %d holds %d, counted %d, holder %d", local, n, c.counts[local], c.holders[local])
+				if n != c.spans[local] || (n.count == 0) != (c.holders[local] == noHolder) {
+					t.Fatalf("local %d holds %+v, counted %+v, holder %d", local, n, c.spans[local], c.holders[local])
 				}
 			}
 		}
@@ -247,7 +250,7 @@ func TestLongPromptsSpanChains(t *testing.T) {
 		hashes[i] = rand.Uint64()
 	}
 	refs := make([]Ref, len(hashes))
-	if n := s.Insert(h, NoRef, 16, hashes, refs); n != len(hashes) {
+	if n := s.Insert(h, NoRef, 0, 16, hashes, refs); n != len(hashes) {
 		t.Fatalf("%d inserted", n)
 	}
 	var l Lookup
@@ -259,7 +262,7 @@ func TestLongPromptsSpanChains(t *testing.T) {
 		t.Errorf("%d chains", z.Chains)
 	}
 	for _, at := range refs { // from the head: nothing may go before its children do
-		s.Unset(h, at)
+		s.Unset(at, h)
 	}
 	if z := s.Sizes(); z.Chains != 0 || z.Positions != 0 {
 		t.Errorf("left: %+v", z)
