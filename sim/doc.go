@@ -30,4 +30,13 @@
 // later remove one physical block each, as vLLM does. Unreferenced blocks stay cached in a free
 // queue, least recently used first; a sequence gives its blocks back tail first, so prefixes
 // outlive their continuations. Every block is usable: there is no reserved null block.
+//
+// # Offload tier
+//
+// With [Params.OffloadBlocks] full blocks are copied to the CPU's memory as they are computed, as
+// vLLM's OffloadingConnector does with its LRU policy. A copy can be loaded from the end of the
+// step after the one that computed the block. What the GPU lacks of a prompt is looked up there and
+// counts as cached; it is loaded in the job's first step, takes GPU blocks like any other text, and
+// is stored there again. Blocks that do not fit are offered again with the next block of their
+// sequence. Resetting the GPU's cache leaves the tier as it is.
 package sim

@@ -22,9 +22,12 @@ type Stats struct {
 	FreeBlocks        int // unreferenced blocks, cached or not
 	CachedBlocks      int // physical blocks with a hash, referenced or not
 	TotalBlocks       int
+	OffloadedBlocks   int // blocks of the offload tier that can be loaded
 	Steps             int
 	PrefixQueries     int // prompt tokens looked up
-	PrefixHits        int // prompt tokens found
+	PrefixHits        int // prompt tokens found on the GPU
+	OffloadQueries    int // of those not found, tokens looked up in the offload tier
+	OffloadHits       int // tokens found there
 	PromptTokens      int // prompt tokens of jobs whose prefill ended, cached ones included
 	GeneratedTokens   int
 	Preemptions       int
@@ -35,6 +38,7 @@ type Stats struct {
 type Engine struct {
 	params  Params
 	pool    *pool
+	tier    *tier  // nil without an offload tier
 	waiting []*Job // head first
 	running []*Job // in order of admission
 	batch   []*Job // of the current step
@@ -46,6 +50,9 @@ type Engine struct {
 	stats   Stats
 	buf     []byte
 	span    []uint32
+
+	offers        []offer   // of the current step
+	copies, spare []copying // under way to the offload tier; memory for the next ones
 }
 
 // New makes an engine with an empty cache. The observer may be nil.
@@ -53,7 +60,11 @@ func New(p Params, obs Observer) (*Engine, error) {
 	if err := p.Validate(); err != nil {
 		return nil, fmt.Errorf("engine parameters: %w", err)
 	}
-	return &Engine{params: p, pool: newPool(p.NumBlocks, obs)}, nil
+	e := &Engine{params: p, pool: newPool(p.NumBlocks, obs)}
+	if p.OffloadBlocks > 0 {
+		e.tier = newTier(p.OffloadBlocks)
+	}
+	return e, nil
 }
 
 // Params returns what the engine was made with.
@@ -64,7 +75,22 @@ func (e *Engine) Stats() Stats {
 	s := e.stats
 	s.Waiting, s.Running = len(e.waiting), len(e.running)
 	s.FreeBlocks, s.CachedBlocks, s.TotalBlocks = e.pool.nfree, e.pool.hashed, e.pool.total()
+	if e.tier != nil {
+		s.OffloadedBlocks = e.tier.ready
+	}
 	return s
+}
+
+// Cached yields the hash of each block that can be reused from a medium, in no order; on the GPU a
+// hash comes once for each physical block.
+func (e *Engine) Cached(m Medium) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		if m == GPU {
+			e.pool.each(yield)
+		} else if e.tier != nil {
+			e.tier.each(yield)
+		}
+	}
 }
 
 // Waiting yields the jobs that wait, head of the queue first.
@@ -112,8 +138,16 @@ func (e *Engine) Abort(j *Job) bool {
 	return true
 }
 
-// ResetCache forgets all cached blocks. It does nothing and returns false while a job is running.
+// ResetCache forgets all blocks cached on the GPU. It does nothing and returns false while a job
+// is running.
 func (e *Engine) ResetCache() bool { return e.pool.reset() }
+
+// PreemptAll sends all running jobs back to the head of the queue, also in the middle of a step.
+func (e *Engine) PreemptAll() {
+	for len(e.running) > 0 {
+		e.preempt(e.running[len(e.running)-1])
+	}
+}
 
 // Begin forms the next step and returns when it ends; ok is false when there is nothing to run.
 // While a step runs it changes nothing and returns that step's end. A time before the latest one
@@ -188,39 +222,6 @@ func (e *Engine) schedule(j *Job, n int) {
 	e.batch = append(e.batch, j)
 }
 
-// admit serves the waiting queue in order until its head does not fit.
-func (e *Engine) admit(budget *int) {
-	for len(e.waiting) > 0 && *budget > 0 && len(e.running) < e.params.MaxSeqs {
-		j := e.waiting[0]
-		size := e.params.BlockSize
-		reusable := j.hashes[:(j.known()-1)/size]
-		cached, fromFree := e.pool.match(reusable)
-		fresh := blocksFor(j.known(), size) - cached
-		if fresh+fromFree > e.pool.nfree {
-			return
-		}
-		e.waiting[0] = nil
-		e.waiting = e.waiting[1:]
-		for _, h := range reusable[:cached] {
-			j.blocks = append(j.blocks, e.pool.share(h))
-		}
-		for range fresh {
-			j.blocks = append(j.blocks, e.pool.take())
-		}
-		j.computed, j.stored = cached*size, cached
-		j.state = stateRunning
-		e.running = append(e.running, j)
-		if j.progress.Preemptions == 0 {
-			j.progress.Scheduled = e.now
-			j.progress.Cached = j.computed
-			j.progress.Created = max(0, len(j.Prompt)/size*size-j.computed)
-			e.stats.PrefixQueries += len(j.Prompt)
-			e.stats.PrefixHits += j.computed
-		}
-		e.schedulePrefill(j, budget)
-	}
-}
-
 // preempt sends the sequence that was admitted last back to the head of the queue.
 func (e *Engine) preempt(j *Job) {
 	e.running = e.running[:len(e.running)-1]
@@ -235,7 +236,7 @@ func (e *Engine) preempt(j *Job) {
 func (e *Engine) release(j *Job) {
 	e.pool.release(j.blocks)
 	j.blocks = j.blocks[:0]
-	j.computed, j.stored, j.chunk = 0, 0, 0
+	j.computed, j.stored, j.reused, j.loaded, j.chunk = 0, 0, 0, 0, 0
 }
 
 // Complete ends the current step: computed blocks become reusable, and each sequence whose text is
@@ -258,9 +259,10 @@ func (e *Engine) Complete() StepResult {
 			e.sample(j)
 		}
 	}
+	e.offload()
 	return StepResult{
 		Start: start, End: e.end,
-		PrefillTokens: e.load.prefill, Decodes: e.load.decodes, ContextTokens: e.load.context,
+		PrefillTokens: e.load.prefill, Decodes: e.load.decodes, ContextTokens: e.load.context, LoadedTokens: e.load.loaded,
 		Events: e.events,
 	}
 }
@@ -291,23 +293,44 @@ func (e *Engine) sample(j *Job) {
 	}
 }
 
-// storeBlocks makes the blocks known that the step completed.
+// storeBlocks makes the blocks known that the step completed: first those that it loaded, then
+// those that it computed.
 func (e *Engine) storeBlocks(j *Job) {
-	size, first := e.params.BlockSize, j.stored
-	for ; j.stored < j.computed/size; j.stored++ {
-		e.pool.store(j.blocks[j.stored], j.hashes[j.stored])
+	if j.reused > 0 {
+		e.announce(Stored{Job: j, Reused: true}, j.hashes[:j.reused])
+		j.reused = 0
 	}
-	if e.pool.obs == nil || first == j.stored {
+	full := j.computed / e.params.BlockSize
+	e.store(j, min(j.loaded, full))
+	e.store(j, full)
+	if e.tier != nil && full > j.offered {
+		e.offers = append(e.offers, offer{job: j, hashes: j.hashes[:full]})
+	}
+}
+
+// store makes a job's blocks up to the given one known.
+func (e *Engine) store(j *Job, to int) {
+	first := j.stored
+	if first >= to {
 		return
 	}
-	s := Stored{
-		Job: j, First: first,
-		Hashes: j.hashes[first:j.stored],
-		Tokens: e.text(j, first*size, j.stored*size),
+	for ; j.stored < to; j.stored++ {
+		e.pool.store(j.blocks[j.stored], j.hashes[j.stored])
 	}
+	s := Stored{Job: j, First: first}
 	if first > 0 {
 		s.Parent = j.hashes[first-1]
 	}
+	e.announce(s, j.hashes[first:to])
+}
+
+// announce tells the observer of stored blocks, filling in their hashes and tokens.
+func (e *Engine) announce(s Stored, hashes []uint64) {
+	if e.pool.obs == nil {
+		return
+	}
+	s.Hashes = hashes
+	s.Tokens = e.text(s.Job, s.First*e.params.BlockSize, (s.First+len(hashes))*e.params.BlockSize)
 	e.pool.obs.BlocksStored(s)
 }
 

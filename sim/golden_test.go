@@ -22,10 +22,10 @@ type script struct {
 // TestScenarios runs testdata/scenario_*.txt. Run with -rewrite to record new output, and read the
 // difference. Commands:
 //
-//	engine blocks=N block-size=N budget=N seqs=N len=N
-//	submit JOB prompt=FIRST+N,... output=FIRST+N [adapter=A] [salt=S]
+//	engine blocks=N block-size=N budget=N seqs=N len=N [offload=N]
+//	submit JOB prompt=FIRST+N,... output=FIRST+N [adapter=A] [salt=S] [report]
 //	abort JOB
-//	reset
+//	reset [running] [offloaded]
 //	run [steps=N]      until idle when absent
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -49,6 +49,7 @@ func (s *script) do(t *testing.T, d *datadriven.TestData) error {
 		d.ScanArgs(t, "budget", &p.MaxBatchedTokens)
 		d.ScanArgs(t, "seqs", &p.MaxSeqs)
 		d.ScanArgs(t, "len", &p.MaxModelLen)
+		d.MaybeScanArgs(t, "offload", &p.OffloadBlocks)
 		e, err := New(p, s)
 		s.engine = e
 		return err
@@ -56,11 +57,18 @@ func (s *script) do(t *testing.T, d *datadriven.TestData) error {
 		j := &Job{Prompt: spans(t, d, "prompt"), Output: spans(t, d, "output")}
 		d.MaybeScanArgs(t, "adapter", &j.Adapter)
 		d.MaybeScanArgs(t, "salt", &j.Salt)
+		j.Report = d.HasArg("report")
 		s.jobs[d.CmdArgs[0].Key], s.names[j] = j, d.CmdArgs[0].Key
 		return s.engine.Submit(s.now, j)
 	case "abort":
 		fmt.Fprintln(&s.out, s.engine.Abort(s.jobs[d.CmdArgs[0].Key]))
 	case "reset":
+		if d.HasArg("running") {
+			s.engine.PreemptAll()
+		}
+		if d.HasArg("offloaded") {
+			s.engine.ResetOffloaded()
+		}
 		fmt.Fprintln(&s.out, s.engine.ResetCache())
 	case "run":
 		steps := 1000
@@ -71,7 +79,11 @@ func (s *script) do(t *testing.T, d *datadriven.TestData) error {
 			}
 		}
 		st := s.engine.Stats()
-		fmt.Fprintf(&s.out, "waiting=%d running=%d free=%d cached=%d\n", st.Waiting, st.Running, st.FreeBlocks, st.CachedBlocks)
+		fmt.Fprintf(&s.out, "waiting=%d running=%d free=%d cached=%d", st.Waiting, st.Running, st.FreeBlocks, st.CachedBlocks)
+		if s.engine.Params().OffloadBlocks > 0 {
+			fmt.Fprintf(&s.out, " offloaded=%d", st.OffloadedBlocks)
+		}
+		fmt.Fprintln(&s.out)
 	default:
 		t.Fatalf("unknown command %q", d.Cmd)
 	}
@@ -84,7 +96,11 @@ func (s *script) step() bool {
 	}
 	r := s.engine.Complete()
 	s.now = r.End
-	fmt.Fprintf(&s.out, "%v step prefill=%d decode=%d ctx=%d\n", r.End.Round(10*time.Microsecond), r.PrefillTokens, r.Decodes, r.ContextTokens)
+	fmt.Fprintf(&s.out, "%v step prefill=%d decode=%d ctx=%d", r.End.Round(10*time.Microsecond), r.PrefillTokens, r.Decodes, r.ContextTokens)
+	if r.LoadedTokens > 0 {
+		fmt.Fprintf(&s.out, " loaded=%d", r.LoadedTokens)
+	}
+	fmt.Fprintln(&s.out)
 	for _, e := range r.Events {
 		switch e.Kind {
 		case FirstToken, Token:
@@ -104,12 +120,31 @@ func (s *script) BlocksStored(st Stored) {
 	size := len(st.Tokens) / len(st.Hashes)
 	for i, h := range st.Hashes {
 		s.hashes[h] = fmt.Sprintf("%s[%d]=%d..", s.names[st.Job], st.First+i, st.Tokens[i*size])
-		fmt.Fprintf(&s.out, "  stored %s\n", s.hashes[h])
+		fmt.Fprintf(&s.out, "  stored%s %s", medium(st.Medium), s.hashes[h])
+		if st.Reused {
+			fmt.Fprint(&s.out, " again")
+		}
+		fmt.Fprintln(&s.out)
 	}
 }
 
-func (s *script) BlockRemoved(h uint64) { fmt.Fprintf(&s.out, "  removed %s\n", s.hashes[h]) }
-func (s *script) CacheCleared()         { fmt.Fprintln(&s.out, "  cleared") }
+func (s *script) BlocksRemoved(r Removed) {
+	fmt.Fprintf(&s.out, "  removed%s", medium(r.Medium))
+	for _, h := range r.Hashes {
+		fmt.Fprintf(&s.out, " %s", s.hashes[h])
+	}
+	fmt.Fprintln(&s.out)
+}
+
+func (s *script) CacheCleared() { fmt.Fprintln(&s.out, "  cleared") }
+
+// medium names a medium other than the usual one.
+func medium(m Medium) string {
+	if m == GPU {
+		return ""
+	}
+	return " " + m.String()
+}
 
 // spans reads "100+8,7+2" as tokens 100 to 107, then 7 and 8.
 func spans(t *testing.T, d *datadriven.TestData, key string) []uint32 {

@@ -9,6 +9,7 @@ type Job struct {
 	Output  []uint32 // tokens generated, in order; none finishes at the end of prefill (embeddings)
 	Adapter string   // LoRA adapter, part of every block's hash
 	Salt    string   // cache salt, part of every block's hash
+	Report  bool     // announce the blocks that are found in the GPU's cache too; see [Stored]
 
 	state     jobState
 	blocks    []int32  // KV blocks held, in order of position
@@ -16,6 +17,9 @@ type Job struct {
 	computed  int      // tokens whose KV exists
 	generated int      // output tokens sampled
 	stored    int      // leading blocks that are in the index
+	reused    int      // leading blocks to announce again, for Report
+	loaded    int      // leading blocks that were found, on the GPU or loaded, at the latest admission
+	offered   int      // leading blocks that the offload tier was offered
 	chunk     int      // tokens that the current step computes
 	progress  Progress
 }
@@ -32,7 +36,8 @@ const (
 // Progress is what has become of a job. Times are those given to the engine's methods; a time
 // means something once the job got there.
 type Progress struct {
-	Cached      int // prompt tokens found in the prefix cache at first admission
+	Cached      int // prompt tokens found in the prefix cache, offload tier included, at first admission
+	Loaded      int // of these, tokens copied back from the offload tier
 	Created     int // prompt tokens in full blocks that had to be computed at first admission
 	Generated   int // output tokens sampled so far
 	Preemptions int
@@ -95,27 +100,6 @@ type StepResult struct {
 	PrefillTokens int     // tokens computed in prefill chunks
 	Decodes       int     // sequences that decoded
 	ContextTokens int     // Σ context of those
+	LoadedTokens  int     // tokens copied back from the offload tier
 	Events        []Event // valid until the next call of Begin; Preempted ones come first
-}
-
-// Observer is told what happens to the prefix cache, in order, from within the engine's methods.
-// It must not call the engine.
-type Observer interface {
-	// BlocksStored reports blocks that can be reused from now on.
-	BlocksStored(Stored)
-	// BlockRemoved reports the eviction of one physical block. A hash stored n times is cached
-	// until it was removed n times.
-	BlockRemoved(hash uint64)
-	// CacheCleared reports that no block is cached any more.
-	CacheCleared()
-}
-
-// Stored are consecutive blocks of one job that were computed in a step. Hashes and Tokens are
-// valid during the call only.
-type Stored struct {
-	Job    *Job
-	First  int      // index of the first of these blocks in the text
-	Parent uint64   // hash of the block before; meaningless when First is 0
-	Hashes []uint64 // one per block
-	Tokens []uint32 // of all these blocks
 }

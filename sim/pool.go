@@ -21,6 +21,7 @@ type pool struct {
 	nfree  int
 	hashed int
 	obs    Observer
+	gone   [1]uint64 // what the observer is told
 }
 
 func newPool(n int, obs Observer) *pool {
@@ -85,7 +86,8 @@ func (p *pool) take() int32 {
 		hash := p.blocks[b].hash
 		p.forget(b)
 		if p.obs != nil {
-			p.obs.BlockRemoved(hash)
+			p.gone[0] = hash
+			p.obs.BlocksRemoved(Removed{Medium: GPU, Hashes: p.gone[:]})
 		}
 	}
 	p.blocks[b].refs = 1
@@ -153,4 +155,13 @@ func (p *pool) reset() bool {
 		p.obs.CacheCleared()
 	}
 	return true
+}
+
+// each yields the hash of every physical block that has one.
+func (p *pool) each(yield func(uint64) bool) {
+	for b := range p.blocks[:p.total()] {
+		if p.blocks[b].hashed && !yield(p.blocks[b].hash) {
+			return
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -192,39 +191,6 @@ func checkPool(t *rapid.T, p *pool) {
 	}
 }
 
-// ledger is an observer that keeps the multiset of cached hashes, as a reader of events would.
-type ledger struct {
-	counts map[uint64]int
-	texts  map[uint64]string
-	fail   func(string, ...any)
-}
-
-func (l *ledger) BlocksStored(s Stored) {
-	size := len(s.Tokens) / len(s.Hashes)
-	parent := l.texts[s.Parent]
-	if s.First == 0 {
-		parent = s.Job.Adapter + "/" + s.Job.Salt
-	} else if parent == "" {
-		l.fail("stored block %d has the unknown parent %x", s.First, s.Parent)
-	}
-	for i, h := range s.Hashes {
-		parent += fmt.Sprint(s.Tokens[i*size : (i+1)*size])
-		if old, ok := l.texts[h]; ok && old != parent {
-			l.fail("hash %x stands for %q and %q", h, old, parent)
-		}
-		l.texts[h] = parent
-		l.counts[h]++
-	}
-}
-
-func (l *ledger) BlockRemoved(h uint64) {
-	if l.counts[h]--; l.counts[h] < 0 {
-		l.fail("hash %x removed more often than stored", h)
-	}
-}
-
-func (l *ledger) CacheCleared() { clear(l.counts) }
-
 // world is an engine under test with all that was done to it.
 type world struct {
 	engine  *Engine
@@ -267,6 +233,8 @@ func (w *world) act(t *rapid.T) {
 			Prompt:  tokens(uint32(rapid.IntRange(0, 1).Draw(t, "family"))*1000, n),
 			Output:  tokens(5000, rapid.IntRange(0, longest-n).Draw(t, "output")),
 			Adapter: rapid.SampledFrom([]string{"", "sql"}).Draw(t, "adapter"),
+			Salt:    rapid.SampledFrom([]string{"", "", "tenant-1"}).Draw(t, "salt"),
+			Report:  rapid.Bool().Draw(t, "report"),
 		}
 		if w.engine.Submit(w.now, j) == nil {
 			w.jobs = append(w.jobs, j)
@@ -277,6 +245,13 @@ func (w *world) act(t *rapid.T) {
 			w.aborted[j] = w.engine.Abort(j) || w.aborted[j]
 		}
 	case 4:
+		if rapid.IntRange(0, 3).Draw(t, "preempt") == 0 {
+			w.engine.PreemptAll()
+		}
+		if rapid.Bool().Draw(t, "reset the tier") {
+			w.engine.ResetOffloaded()
+			clear(w.ledger.counts[CPU])
+		}
 		busy := w.engine.pool.nfree < w.engine.pool.total()
 		if w.engine.ResetCache() == busy {
 			t.Fatalf("reset answered %v while busy is %v", !busy, busy)
@@ -297,8 +272,9 @@ func TestEngineInvariants(t *testing.T) {
 		p := smallParams()
 		p.NumBlocks = rapid.IntRange(8, 24).Draw(t, "blocks")
 		p.MaxModelLen = min(64, p.NumBlocks*p.BlockSize)
+		p.OffloadBlocks = rapid.SampledFrom([]int{0, 0, 3, 20, 60}).Draw(t, "offload blocks")
 		w := &world{
-			ledger: &ledger{counts: map[uint64]int{}, texts: map[uint64]string{}, fail: t.Fatalf},
+			ledger: newLedger(p.BlockSize, t.Fatalf),
 			tokens: map[*Job]int{}, aborted: map[*Job]bool{},
 		}
 		var err error
@@ -349,16 +325,7 @@ func checkEngine(t *rapid.T, e *Engine, l *ledger) {
 			t.Fatalf("block %d has %d references, sequences hold %d", b, e.pool.blocks[b].refs, want[b])
 		}
 	}
-	cached := 0
-	for h, n := range l.counts {
-		if _, ok := e.pool.index[h]; ok != (n > 0) {
-			t.Fatalf("hash %x: observer counts %d, in index %v", h, n, ok)
-		}
-		cached += n
-	}
-	if cached != e.pool.hashed {
-		t.Fatalf("observer counts %d blocks, pool %d", cached, e.pool.hashed)
-	}
+	l.equals(e)
 }
 
 // TestQueueFollowsLindley compares waiting times with the recursion W' = max(0, W + S − A) of a

@@ -12,7 +12,7 @@ import (
 
 // TestModelIsPure keeps clocks, chance and input/output out of the model.
 func TestModelIsPure(t *testing.T) {
-	allowed := []string{"encoding/binary", "errors", "fmt", "iter", "math", "slices", "time", "github.com/zeebo/xxh3"}
+	allowed := []string{"cmp", "encoding/binary", "errors", "fmt", "iter", "math", "slices", "time", "github.com/zeebo/xxh3"}
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("files %v, %v", files, err)
