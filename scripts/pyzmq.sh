@@ -11,7 +11,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 folder=$root/.tools/pyzmq
 
 say() { echo "pyzmq: $*" >&2; }
-imports() { "$1" -c 'import zmq; zmq.Context().term()' >/dev/null 2>&1; }
+imports() { [[ $("$1" -c 'import zmq; print(zmq.zmq_version_info()[0])' 2>/dev/null) == 4 ]]; }
 
 if [[ -n ${SLUICE_PYZMQ:-} ]]; then
   imports "$SLUICE_PYZMQ" || {
@@ -38,7 +38,11 @@ if [[ ! -x $python || $(<"$python") != "$launcher" ]]; then
   mv "$fresh" "$python"
 fi
 
-imports "$python" || {
+# Another caller may be replacing the folder just now.
+for try in 1 2 3 4; do
+  imports "$python" && break
+  ((try < 4)) && sleep 1
+done || {
   say "$(command -v python3) cannot import zmq from $folder"
   exit 1
 }
