@@ -1,12 +1,11 @@
 package zmtp
 
 import (
-	"cmp"
 	"context"
 	"net"
 )
 
-// AcceptorOptions bound an [Acceptor]. A zero field stands for its default.
+// AcceptorOptions bound an [Acceptor]. A field that is not positive stands for its default.
 type AcceptorOptions struct {
 	// Topics are subscribed to on every connection; none means every message.
 	Topics [][]byte
@@ -25,7 +24,7 @@ type Acceptor struct {
 // ListenSubscriber binds an Acceptor to host:port; an empty host means every address, port 0 a free port.
 // [Acceptor.Run] has to follow, or [Acceptor.Close].
 func ListenSubscriber(address string, o AcceptorOptions) (*Acceptor, error) {
-	l, err := listen(address, SUB, o.Options, cmp.Or(o.MaxConnections, 4096))
+	l, err := listen(address, SUB, o.Options, positive(o.MaxConnections, 4096))
 	if err != nil {
 		return nil, err
 	}
@@ -38,10 +37,11 @@ func (a *Acceptor) Addr() net.Addr { return a.listener.ln.Addr() }
 // Counts tells how the connections fared so far.
 func (a *Acceptor) Counts() Counts { return a.listener.counts() }
 
-// Close unbinds an Acceptor that does not run; one that does ends with its context.
+// Close unbinds the Acceptor, and ends Run as the end of its context does.
 func (a *Acceptor) Close() error { return a.listener.ln.Close() }
 
-// Run accepts publishers until ctx ends and returns the cause of that; nothing that it started is left then. After a
+// Run accepts publishers until ctx ends and returns the cause of that, nil after [Acceptor.Close]; nothing that it
+// started is left then. After a
 // connection's handshake open gives the handler that is told of it, from a goroutine of the connection's own; nil
 // turns the publisher away.
 func (a *Acceptor) Run(ctx context.Context, open func(remote net.Addr) Handler) error {

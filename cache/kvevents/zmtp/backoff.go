@@ -1,13 +1,12 @@
 package zmtp
 
 import (
-	"cmp"
 	"context"
 	"math/rand/v2"
 	"time"
 )
 
-// Backoff spaces the dials of a connection that is kept up. A zero field stands for its default.
+// Backoff spaces the dials of a connection that is kept up. A field that is not positive stands for its default.
 type Backoff struct {
 	// Min is the first delay, 100 ms by default, and doubles with each failure up to Max, 5 s by default. Half of each
 	// delay is left to chance, so that many do not dial at once.
@@ -17,8 +16,8 @@ type Backoff struct {
 }
 
 func (b Backoff) withDefaults() Backoff {
-	b.Min = cmp.Or(b.Min, 100*time.Millisecond)
-	b.Max = max(cmp.Or(b.Max, 5*time.Second), b.Min)
+	b.Min = positive(b.Min, 100*time.Millisecond)
+	b.Max = max(positive(b.Max, 5*time.Second), b.Min)
 	if b.Rand == nil {
 		b.Rand = rand.Float64
 	}

@@ -1,21 +1,13 @@
 package zmtp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"time"
-)
-
-const (
-	// copyBytes is up to where a frame is copied beside its neighbours to be written together with them.
-	copyBytes  = 16 << 10
-	outputSize = 64 << 10
 )
 
 // Conn is a connection to one peer, after the handshake. One goroutine may receive while others send.
@@ -29,8 +21,9 @@ type Conn struct {
 	readErr error // the receiver's; not a deadline that passed
 
 	deadlines sync.Mutex
-	user      time.Time // the reader's deadline as its user set it
-	stall     time.Time // when a message under way is given up; zero between messages
+	user      time.Time     // the reader's deadline as its user set it
+	stall     time.Time     // when a message under way is given up; zero while none is
+	patience  time.Duration // receiver's: what is left of StallTimeout for a message under way
 
 	writing  sync.Mutex
 	out      []byte
@@ -40,109 +33,6 @@ type Conn struct {
 
 	closing  sync.Once
 	closeErr error
-}
-
-// Dial connects to host:port (a leading tcp:// may stand) and does the handshake. The error of a peer that asks for
-// another mechanism is a [*MechanismError], that of an unfitting socket type a [*SocketError].
-func Dial(ctx context.Context, address string, socket Socket, o Options) (*Conn, error) {
-	o = o.withDefaults()
-	address, err := hostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	dialing, cancel := context.WithTimeout(ctx, o.HandshakeTimeout)
-	defer cancel()
-	nc, err := o.DialContext(dialing, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("zmtp: %w", err)
-	}
-	return Handshake(ctx, nc, socket, o)
-}
-
-// hostPort checks an address, and takes off tcp://, the only transport that there is.
-func hostPort(address string) (string, error) {
-	if scheme, rest, found := strings.Cut(address, "://"); found {
-		if scheme != "tcp" {
-			return "", fmt.Errorf("zmtp: %s: the transport must be tcp, got %q", address, scheme)
-		}
-		address = rest
-	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return "", fmt.Errorf("zmtp: %w", err)
-	}
-	return address, nil
-}
-
-// Handshake makes an accepted (or dialled) connection a ZMTP one. It owns nc, and closes it on an error.
-func Handshake(ctx context.Context, nc net.Conn, socket Socket, o Options) (*Conn, error) {
-	c := &Conn{nc: nc, options: o.withDefaults(), socket: socket}
-	c.in = newReader(c.read, c.options)
-	stop := context.AfterFunc(ctx, func() { c.Close() })
-	err := c.handshake()
-	if !stop() && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	if err == nil {
-		err = c.SetReadDeadline(time.Time{})
-	}
-	if err != nil {
-		c.Close()
-		return nil, fmt.Errorf("zmtp: handshake with %s: %w", nc.RemoteAddr(), err)
-	}
-	return c, nil
-}
-
-func (c *Conn) handshake() error {
-	if err := c.socket.validate(); err != nil {
-		return err
-	}
-	if err := c.SetReadDeadline(time.Now().Add(c.options.HandshakeTimeout)); err != nil {
-		return err
-	}
-	if err := c.writeAll(c.options.HandshakeTimeout, greeting()); err != nil {
-		return err
-	}
-	peer, err := c.in.greeting()
-	if err != nil {
-		return err
-	}
-	c.commands = commandsSubscribe(peer)
-	if err := c.writeAll(c.options.HandshakeTimeout, appendCommand(nil, commandReady, readyData(c.socket))); err != nil {
-		return err
-	}
-	return c.ready()
-}
-
-// ready reads the peer's READY and tells it if the socket types do not go together.
-func (c *Conn) ready() error {
-	frames, command, err := c.in.next()
-	if err != nil {
-		return err
-	}
-	if frames != nil {
-		return protocolError("a message before the peer's READY")
-	}
-	name, data, err := splitCommand(command)
-	if err != nil {
-		return err
-	}
-	switch string(name) {
-	case commandReady:
-	case commandError:
-		return parseError(data)
-	default:
-		return protocolError("%q before the peer's READY", name)
-	}
-	peer, err := parseReady(data)
-	if err != nil {
-		return err
-	}
-	if !c.socket.accepts(peer) {
-		refusal := &SocketError{Own: c.socket, Peer: peer}
-		// The peer is refused whether or not it can be told.
-		return errors.Join(refusal, c.writeAll(c.options.HandshakeTimeout, appendCommand(nil, commandError, errorData("Invalid socket type"))))
-	}
-	return nil
 }
 
 // Subscribe asks the peer, a publisher, for the messages whose first frame begins with topic; the empty topic asks for
@@ -173,27 +63,21 @@ func (c *Conn) Receive() (frames [][]byte, err error) {
 	}
 	for {
 		frames, command, err := c.in.next()
-		if err == nil && frames != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, err
+		}
+		if err == nil && frames == nil {
+			frames, err = c.obey(command)
+		}
+		if frames != nil {
 			return frames, nil
 		}
-		if err == nil {
-			if frames, err = c.obey(command); frames != nil {
-				return frames, nil
-			}
-		}
-		if err != nil && !(errors.Is(err, os.ErrDeadlineExceeded) && c.deadlinePassed()) {
-			return nil, c.fail(err)
-		}
 		if err != nil {
+			c.readErr = err
+			c.Close()
 			return nil, err
 		}
 	}
-}
-
-func (c *Conn) fail(err error) error {
-	c.readErr = err
-	c.Close()
-	return err
 }
 
 // obey acts on a command. Frames are those of a subscription. Commands without a meaning here pass.
@@ -233,32 +117,45 @@ func (c *Conn) subscription(kind byte, command, topic []byte) [][]byte {
 	return c.in.frames
 }
 
-// read is the reader's source. A message under way gets as long as it moves.
+// read is the reader's source. A message under way may stand still for StallTimeout, however many deadlines of the user
+// pass meanwhile.
 func (c *Conn) read(p []byte, begun bool) (int, error) {
-	if err := c.armStall(begun); err != nil {
+	var since time.Time
+	if begun {
+		since = time.Now()
+	}
+	if err := c.armStall(since); err != nil {
 		return 0, err
 	}
 	n, err := c.nc.Read(p)
-	switch {
-	case n > 0:
+	if n > 0 {
+		c.patience = c.options.StallTimeout
 		return n, nil // the error comes again
-	case errors.Is(err, io.EOF) && begun:
-		err = io.ErrUnexpectedEOF
-	case errors.Is(err, os.ErrDeadlineExceeded) && begun && !c.deadlinePassed():
-		err = fmt.Errorf("%w for %v", ErrStalled, c.options.StallTimeout)
 	}
-	return n, err
+	if err == nil || !begun {
+		return 0, err
+	}
+	if errors.Is(err, io.EOF) {
+		return 0, io.ErrUnexpectedEOF
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		if c.patience -= time.Since(since); c.patience <= 0 {
+			err = fmt.Errorf("%w for %v", ErrStalled, c.options.StallTimeout)
+		}
+	}
+	return 0, err
 }
 
-func (c *Conn) armStall(begun bool) error {
+// armStall gives a message under way what patience is left, counted from since; the zero time says that none is.
+func (c *Conn) armStall(since time.Time) error {
 	c.deadlines.Lock()
 	defer c.deadlines.Unlock()
-	if !begun && c.stall.IsZero() {
+	if since.IsZero() && c.stall.IsZero() {
 		return nil
 	}
-	c.stall = time.Time{}
-	if begun {
-		c.stall = time.Now().Add(c.options.StallTimeout)
+	c.stall = since
+	if !since.IsZero() {
+		c.stall = since.Add(c.patience)
 	}
 	return c.setReadDeadline()
 }
@@ -278,82 +175,6 @@ func (c *Conn) setReadDeadline() error {
 		deadline = c.stall
 	}
 	return c.nc.SetReadDeadline(deadline)
-}
-
-// deadlinePassed tells the user's deadline from that of a message that stands still.
-func (c *Conn) deadlinePassed() bool {
-	c.deadlines.Lock()
-	defer c.deadlines.Unlock()
-	return !c.user.IsZero() && (c.stall.IsZero() || !c.user.After(c.stall))
-}
-
-// Send writes one message. It may be called beside Receive, and by several goroutines. An error closes the connection,
-// since a message may have been cut.
-func (c *Conn) Send(frames ...[]byte) error {
-	if len(frames) == 0 {
-		return errors.New("zmtp: send: a message has at least one frame")
-	}
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	if err := c.beginWrite(c.options.WriteTimeout); err != nil {
-		return err
-	}
-	out := c.out[:0]
-	for i, frame := range frames {
-		out = appendHead(out, moreFlag(i, frames), len(frame))
-		if len(frame) <= copyBytes {
-			out = append(out, frame...)
-			frame = nil
-		}
-		if frame == nil && len(out) < outputSize {
-			continue
-		}
-		if err := c.flush(out, frame); err != nil {
-			return err
-		}
-		out = out[:0]
-	}
-	c.out = out[:0]
-	return c.flush(out)
-}
-
-// writeAll writes what is encoded already.
-func (c *Conn) writeAll(timeout time.Duration, encoded ...[]byte) error {
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	if err := c.beginWrite(timeout); err != nil {
-		return err
-	}
-	return c.flush(encoded...)
-}
-
-func (c *Conn) beginWrite(timeout time.Duration) error {
-	if c.writeErr != nil {
-		return c.writeErr
-	}
-	return c.nc.SetWriteDeadline(time.Now().Add(timeout))
-}
-
-func (c *Conn) flush(parts ...[]byte) error {
-	for _, part := range parts {
-		if len(part) == 0 {
-			continue
-		}
-		if _, err := c.nc.Write(part); err != nil {
-			return c.wrote(err)
-		}
-	}
-	return nil
-}
-
-// wrote closes the connection if a write failed: the peer may have got a part of a message.
-func (c *Conn) wrote(err error) error {
-	if err == nil {
-		return nil
-	}
-	c.writeErr = fmt.Errorf("zmtp: %w", err)
-	c.Close()
-	return c.writeErr
 }
 
 // RemoteAddr is the peer's address.

@@ -1,25 +1,27 @@
 package zmtp
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// PublisherOptions bound a [Publisher]. A zero field stands for its default.
+// PublisherOptions bound a [Publisher]. A field that is not positive stands for its default.
 type PublisherOptions struct {
 	// Queue is the most messages that wait for one subscriber, 1000 by default, and QueueBytes the most bytes, 64 MiB
 	// by default; one message is taken however large. What comes beyond is dropped for that subscriber, whole
 	// messages only, and counted.
 	Queue, QueueBytes int
-	// MaxTopics is the most different topics of one subscriber, 1024 by default. One that asks for more is closed.
+	// MaxTopics is the most different topics of one subscriber, 1024 by default, of 256 KiB together. One that asks
+	// for more is closed.
 	MaxTopics int
 	// MaxConnections is the most subscribers at once of each bound address; 1024 by default.
 	MaxConnections int
-	// Options bound each connection; MaxFrameBytes is 64 KiB by default, since subscribers send little.
+	// Options bound each connection; MaxFrameBytes is 64 KiB by default, since subscribers send little. A subscriber
+	// that takes nothing for Options.WriteTimeout while something waits for it is closed.
 	Options Options
 	// Backoff spaces the dials of [Publisher.Connect].
 	Backoff Backoff
@@ -41,11 +43,11 @@ type Publisher struct {
 
 // NewPublisher returns a Publisher without subscribers. [Publisher.Close] has to end it.
 func NewPublisher(o PublisherOptions) *Publisher {
-	o.Queue = cmp.Or(o.Queue, 1000)
-	o.QueueBytes = cmp.Or(o.QueueBytes, 64<<20)
-	o.MaxTopics = cmp.Or(o.MaxTopics, 1024)
-	o.MaxConnections = cmp.Or(o.MaxConnections, 1024)
-	o.Options.MaxFrameBytes = cmp.Or(o.Options.MaxFrameBytes, 64<<10)
+	o.Queue = positive(o.Queue, 1000)
+	o.QueueBytes = positive(o.QueueBytes, 64<<20)
+	o.MaxTopics = positive(o.MaxTopics, 1024)
+	o.MaxConnections = positive(o.MaxConnections, 1024)
+	o.Options.MaxFrameBytes = positive(o.Options.MaxFrameBytes, 64<<10)
 	o.Options = o.Options.withDefaults()
 	o.Backoff = o.Backoff.withDefaults()
 	ctx, end := context.WithCancel(context.Background())
@@ -78,8 +80,9 @@ func (p *Publisher) Connect(address string) error {
 			if err != nil {
 				return false
 			}
+			begun := time.Now()
 			p.serve(ctx, c)
-			return true
+			return time.Since(begun) >= p.options.Backoff.Max
 		})
 	})
 }
@@ -113,8 +116,8 @@ func (p *Publisher) serve(ctx context.Context, c *Conn) {
 	writing.Wait()
 }
 
-// Send publishes one message; its first frame is the topic. It never blocks, and copies the frames. A message that no
-// subscriber wants is gone.
+// Send publishes one message; its first frame is the topic. It waits for no subscriber, and copies the frames. A message
+// that nobody subscribes to is gone.
 func (p *Publisher) Send(frames ...[]byte) error {
 	if len(frames) == 0 {
 		return errors.New("zmtp: send: a message has at least one frame")

@@ -2,12 +2,14 @@ package zmtp
 
 import (
 	"bytes"
-	"net"
 	"sync"
 )
 
 // batchBytes bounds what is written to a subscriber at once, under one write timeout; a larger message goes alone.
 const batchBytes = 256 << 10
+
+// maxTopicBytes bounds what one subscriber's topics hold together.
+const maxTopicBytes = 256 << 10
 
 // subscriber is a Publisher's peer: what it asks for, and what waits for it.
 type subscriber struct {
@@ -16,7 +18,8 @@ type subscriber struct {
 
 	topics struct {
 		sync.RWMutex
-		list []topic
+		list  []topic
+		bytes int
 	}
 
 	mu      sync.Mutex
@@ -72,9 +75,10 @@ func (s *subscriber) subscribe(prefix []byte) bool {
 		s.topics.list[i].count++
 		return true
 	}
-	if len(s.topics.list) >= s.options.MaxTopics {
+	if len(s.topics.list) >= s.options.MaxTopics || s.topics.bytes+len(prefix) > maxTopicBytes {
 		return false
 	}
+	s.topics.bytes += len(prefix)
 	s.topics.list = append(s.topics.list, topic{bytes.Clone(prefix), 1})
 	return true
 }
@@ -88,6 +92,7 @@ func (s *subscriber) cancel(prefix []byte) {
 	}
 	list := s.topics.list
 	if list[i].count--; list[i].count == 0 {
+		s.topics.bytes -= len(prefix)
 		last := len(list) - 1
 		list[i], list[last] = list[last], topic{}
 		s.topics.list = list[:last]
@@ -168,17 +173,4 @@ func (s *subscriber) stop() {
 	s.stopped = true
 	s.waiting, s.bytes = nil, 0
 	s.filled.Broadcast()
-}
-
-// writeBatch writes encoded messages together, and leaves the slice as it is.
-func (c *Conn) writeBatch(encoded [][]byte) error {
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	if err := c.beginWrite(c.options.WriteTimeout); err != nil {
-		return err
-	}
-	c.batch = append(c.batch[:0], encoded...)
-	c.buffers = net.Buffers(c.batch)
-	_, err := c.buffers.WriteTo(c.nc)
-	return c.wrote(err)
 }

@@ -30,6 +30,7 @@ type reader struct {
 	// source reads from the stream; begun says that a message or frame is under way.
 	source              func(p []byte, begun bool) (int, error)
 	maxBytes, maxFrames int
+	messages            bool // allowed: the peer's READY was read
 
 	input []byte // read and not yet used: input[from:to]
 	from  int
@@ -161,6 +162,8 @@ func (r *reader) check(flags byte, length uint64) error {
 		return tooLarge("a command of %d bytes, at most %d", length, maxCommandBytes)
 	case flags&flagCommand != 0:
 		return nil
+	case !r.messages:
+		return protocolError("a message before the peer's READY")
 	case length > uint64(r.maxBytes-len(r.body)):
 		return tooLarge("a message of %d bytes or more, at most %d", uint64(len(r.body))+length, r.maxBytes)
 	case len(r.ends) >= r.maxFrames:

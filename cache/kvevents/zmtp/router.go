@@ -1,12 +1,11 @@
 package zmtp
 
 import (
-	"cmp"
 	"context"
 	"net"
 )
 
-// RouterOptions bound a [Router]. A zero field stands for its default.
+// RouterOptions bound a [Router]. A field that is not positive stands for its default.
 type RouterOptions struct {
 	// MaxConnections is the most connections at once; 1024 by default. Further ones are closed as they come.
 	MaxConnections int
@@ -22,7 +21,7 @@ type Router struct {
 // ListenRouter binds a Router to host:port; an empty host means every address, port 0 a free port. [Router.Serve] has
 // to follow, or [Router.Close].
 func ListenRouter(address string, o RouterOptions) (*Router, error) {
-	l, err := listen(address, ROUTER, o.Options, cmp.Or(o.MaxConnections, 1024))
+	l, err := listen(address, ROUTER, o.Options, positive(o.MaxConnections, 1024))
 	if err != nil {
 		return nil, err
 	}
@@ -35,11 +34,11 @@ func (r *Router) Addr() net.Addr { return r.listener.ln.Addr() }
 // Counts tells how the connections fared so far.
 func (r *Router) Counts() Counts { return r.listener.counts() }
 
-// Close unbinds a Router that does not serve; one that does ends with its context.
+// Close unbinds the Router, and ends Serve as the end of its context does.
 func (r *Router) Close() error { return r.listener.ln.Close() }
 
-// Serve hands every message to handle until ctx ends and returns the cause of that; nothing that it started is left
-// then. Messages of one peer come one at a time, those of several peers at once. The frames are valid during the call.
+// Serve hands every message to handle until ctx ends and returns the cause of that, nil after [Router.Close]; nothing
+// that it started is left then. Messages of one peer come one at a time, those of several peers at once. The frames are valid during the call.
 // They are as they came over the wire, and so must replies be: the empty frame with which a request begins is one.
 //
 // reply sends one message to the peer that asked, as often as is wanted during the call. It blocks while the peer does

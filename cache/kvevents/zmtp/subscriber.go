@@ -13,7 +13,7 @@ type Handler interface {
 	Connected(remote net.Addr)
 	// Message is one message. The frames are valid during the call only.
 	Message(frames [][]byte)
-	// Disconnected ends a connection. A [Subscriber] also tells of a dial that failed, without Connected before.
+	// Disconnected ends a connection. It also tells, without Connected before, of a dial or a subscription that failed.
 	Disconnected(err error)
 }
 
@@ -55,8 +55,9 @@ func (s *Subscriber) Run(ctx context.Context, h Handler) error {
 func receiveAll(ctx context.Context, c *Conn, topics [][]byte, h Handler) (received bool, err error) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	err = subscribe(c, topics)
-	h.Connected(c.RemoteAddr())
+	if err = subscribe(c, topics); err == nil {
+		h.Connected(c.RemoteAddr())
+	}
 	for err == nil {
 		var frames [][]byte
 		if frames, err = c.Receive(); err == nil {

@@ -1,0 +1,116 @@
+package zmtp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+)
+
+// Dial connects to host:port (a leading tcp:// may stand) and does the handshake. The error of a peer that asks for
+// another mechanism is a [*MechanismError], that of an unfitting socket type a [*SocketError].
+func Dial(ctx context.Context, address string, socket Socket, o Options) (*Conn, error) {
+	o = o.withDefaults()
+	address, err := hostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	dialing, cancel := context.WithTimeout(ctx, o.HandshakeTimeout)
+	defer cancel()
+	nc, err := o.DialContext(dialing, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("zmtp: %w", err)
+	}
+	return Handshake(ctx, nc, socket, o)
+}
+
+// hostPort checks an address, and takes off tcp://, the only transport that there is.
+func hostPort(address string) (string, error) {
+	if scheme, rest, found := strings.Cut(address, "://"); found {
+		if scheme != "tcp" {
+			return "", fmt.Errorf("zmtp: %s: the transport must be tcp, got %q", address, scheme)
+		}
+		address = rest
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return "", fmt.Errorf("zmtp: %w", err)
+	}
+	return address, nil
+}
+
+// Handshake makes an accepted (or dialled) connection a ZMTP one. It owns nc, and closes it on an error.
+func Handshake(ctx context.Context, nc net.Conn, socket Socket, o Options) (*Conn, error) {
+	c := &Conn{nc: nc, options: o.withDefaults(), socket: socket}
+	c.patience = c.options.StallTimeout
+	c.in = newReader(c.read, c.options)
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	err := c.handshake()
+	if !stop() && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("not done within %v: %w", c.options.HandshakeTimeout, err)
+	}
+	if err == nil {
+		err = c.SetReadDeadline(time.Time{})
+	}
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("zmtp: handshake with %s: %w", nc.RemoteAddr(), err)
+	}
+	return c, nil
+}
+
+func (c *Conn) handshake() error {
+	if err := c.socket.validate(); err != nil {
+		return err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(c.options.HandshakeTimeout)); err != nil {
+		return err
+	}
+	if err := c.writeAll(c.options.HandshakeTimeout, greeting()); err != nil {
+		return err
+	}
+	peer, err := c.in.greeting()
+	if err != nil {
+		return err
+	}
+	c.commands = commandsSubscribe(peer)
+	if err := c.writeAll(c.options.HandshakeTimeout, appendCommand(nil, commandReady, readyData(c.socket))); err != nil {
+		return err
+	}
+	return c.ready()
+}
+
+// ready reads the peer's READY and tells it if the socket types do not go together.
+func (c *Conn) ready() error {
+	_, command, err := c.in.next()
+	if err != nil {
+		return err
+	}
+	name, data, err := splitCommand(command)
+	if err != nil {
+		return err
+	}
+	switch string(name) {
+	case commandReady:
+	case commandError:
+		return parseError(data)
+	default:
+		return protocolError("%q before the peer's READY", name)
+	}
+	peer, err := parseReady(data)
+	if err != nil {
+		return err
+	}
+	if !c.socket.accepts(peer) {
+		refusal := &SocketError{Own: c.socket, Peer: peer}
+		// The peer is refused whether or not it can be told.
+		return errors.Join(refusal, c.writeAll(c.options.HandshakeTimeout, appendCommand(nil, commandError, errorData("Invalid socket type"))))
+	}
+	c.in.messages = true
+	return nil
+}
