@@ -58,6 +58,12 @@ test-all: ## Run what `test` runs with the long cases, then long fuzzing and the
 	$(MAKE) fuzz FUZZTIME=30s FUZZBUDGET=900
 	$(MAKE) check-tidy
 
+.PHONY: test-vllm
+test-vllm: build ## Run Envoy and Sluice in front of two real vLLM engines on the CPU (Linux x86_64; fetches 1 GB once)
+	@vllm=$$(scripts/vllm.sh); envoy=$$(scripts/envoy.sh); \
+	SLUICE_VLLM="$$vllm" SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=1 SLUICE_BINARY="$(CURDIR)/bin/sluice" \
+	$(GO) test -count=1 -v -timeout 40m $(VLLMFLAGS) ./test/vllm
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for a short while (FUZZTIME each, FUZZBUDGET seconds in all)
 	@FUZZTIME=$(or $(FUZZTIME),5s) FUZZBUDGET=$(or $(FUZZBUDGET),90) scripts/fuzz.sh
