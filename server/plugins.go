@@ -39,13 +39,14 @@ type Environment struct {
 // Plugins are all plugin types of this version: what a configuration file may name. A new one is a line here (or in the
 // list of its package). The function is called once per Registerer.
 func Plugins(e Environment) []scheduling.PluginType {
+	approximate := approx.NewFamily(approx.Options{
+		CacheConfig: e.Engines, Needs: e.Engines.Need, // it tunes itself by what engines say
+		Seed: e.HashSeed, Logger: e.Logger, Registerer: e.Registerer,
+	})
 	return slices.Concat(
 		[]scheduling.PluginType{
 			tokens.Type(e.Registerer),
-			approx.Type(approx.Options{
-				CacheConfig: e.Engines, Needs: e.Engines.Need, // it tunes itself by what engines say
-				Seed: e.HashSeed, Logger: e.Logger, Registerer: e.Registerer,
-			}),
+			approximate.Type(),
 			ledger.Type(),
 			outlier.Type(outlier.Options{Logger: e.Logger, Registerer: e.Registerer}),
 			gate.Type(),

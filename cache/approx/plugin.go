@@ -42,25 +42,6 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// Type is approx-prefix-cache-producer. To be called once per Registerer.
-func Type(o Options) scheduling.PluginType {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	indexes := &collector{}
-	if o.Registerer != nil {
-		o.Registerer.MustRegister(indexes)
-	}
-	defaults := defaultParameters()
-	return scheduling.PluginType{
-		Type:       TypeName,
-		Summary:    "Estimates each endpoint's prefix cache from the prompts that were sent to it.",
-		DefaultFor: []string{scheduling.DataTypeOf[scheduling.PrefixCacheMatchInfo]()},
-		Parameters: &defaults,
-		New:        func(b *scheduling.Builder) (any, error) { return newProducer(b, o, indexes) },
-	}
-}
-
 // Producer is the plugin.
 type Producer struct {
 	name    string
@@ -91,15 +72,9 @@ type learnt struct {
 	firstNew int
 }
 
-func newProducer(b *scheduling.Builder, o Options, indexes *collector) (*Producer, error) {
-	params := defaultParameters()
-	if err := b.Parameters(&params); err != nil {
-		return nil, err
-	}
-	if err := params.complete(); err != nil {
-		return nil, err
-	}
-	p := &Producer{name: b.Name, params: params, seed: o.Seed, config: o.CacheConfig, logger: o.Logger, indexes: indexes}
+func (f *Family) newProducer(b *scheduling.Builder, params Parameters, column scheduling.Key[scheduling.PrefixCacheMatchInfo], previous *Producer) *Producer {
+	o := f.options
+	p := &Producer{name: b.Name, params: params, seed: o.Seed, config: o.CacheConfig, logger: o.Logger, indexes: f.indexes}
 	if params.HashSeed != "" {
 		p.seed = blockhash.SeedOf(params.HashSeed)
 	}
@@ -108,12 +83,11 @@ func newProducer(b *scheduling.Builder, o Options, indexes *collector) (*Produce
 	}
 	p.tokens = scheduling.ConsumeValue[scheduling.TokenizedPrompt](b, "tokenProducerName", params.TokenProducerName)
 	p.blocks = scheduling.ProduceValue[promptBlocks](b)
-	p.info = scheduling.ProduceColumn[scheduling.PrefixCacheMatchInfo](b)
+	p.info = column
 	p.learnt = scheduling.KeepState[learnt](b)
-	previous, _ := b.Previous.(*Producer)
 	p.index.Store(p.firstIndex(previous))
-	indexes.producers.Add(p.name, p)
-	return p, nil
+	f.indexes.producers.Add(p.name, p)
+	return p
 }
 
 // firstIndex is the index of the plugin that this one replaces where its hashes mean the same, else an empty one.

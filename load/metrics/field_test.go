@@ -68,7 +68,7 @@ func run(t *testing.T, f func(p *process)) {
 			now: func() time.Duration { return time.Since(start) }}
 		p.store = metrics.NewStore(metrics.Options{Now: p.now, Transport: p.pages})
 		types := append(p.store.Types(), tokens.Type(nil), ledger.Type(),
-			approx.Type(approx.Options{CacheConfig: p.store, Needs: p.store.Need, Seed: blockhash.SeedOf("test")}))
+			approx.NewFamily(approx.Options{CacheConfig: p.store, Needs: p.store.Need, Seed: blockhash.SeedOf("test")}).Type())
 		types = append(append(types, scorer.Types()...), picker.Types()...)
 		cfg := scheduling.Config{ProfileName: "test", MaxPicks: 1}
 		for _, name := range []string{"queue-scorer", "kv-cache-utilization-scorer", "token-load-scorer", "max-score-picker"} {
