@@ -124,9 +124,7 @@ func (c *Conn) read(p []byte, begun bool) (int, error) {
 	if begun {
 		since = time.Now()
 	}
-	if err := c.armStall(since); err != nil {
-		return 0, err
-	}
+	c.armStall(since)
 	n, err := c.nc.Read(p)
 	if n > 0 {
 		c.patience = c.options.StallTimeout
@@ -147,17 +145,17 @@ func (c *Conn) read(p []byte, begun bool) (int, error) {
 }
 
 // armStall gives a message under way what patience is left, counted from since; the zero time says that none is.
-func (c *Conn) armStall(since time.Time) error {
+func (c *Conn) armStall(since time.Time) {
 	c.deadlines.Lock()
 	defer c.deadlines.Unlock()
 	if since.IsZero() && c.stall.IsZero() {
-		return nil
+		return
 	}
 	c.stall = since
 	if !since.IsZero() {
 		c.stall = since.Add(c.patience)
 	}
-	return c.setReadDeadline()
+	_ = c.setReadDeadline() // where it fails the read fails as well, and says why
 }
 
 // SetReadDeadline bounds Receive; the zero time takes the bound away. It may be called while a Receive waits.

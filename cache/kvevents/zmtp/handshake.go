@@ -68,10 +68,11 @@ func (c *Conn) handshake() error {
 	if err := c.socket.validate(); err != nil {
 		return err
 	}
-	if err := c.SetReadDeadline(time.Now().Add(c.options.HandshakeTimeout)); err != nil {
+	deadline := time.Now().Add(c.options.HandshakeTimeout)
+	if err := c.SetReadDeadline(deadline); err != nil {
 		return err
 	}
-	if err := c.writeAll(c.options.HandshakeTimeout, greeting()); err != nil {
+	if err := c.writeAll(time.Until(deadline), greeting()); err != nil {
 		return err
 	}
 	peer, err := c.in.greeting()
@@ -79,14 +80,14 @@ func (c *Conn) handshake() error {
 		return err
 	}
 	c.commands = commandsSubscribe(peer)
-	if err := c.writeAll(c.options.HandshakeTimeout, appendCommand(nil, commandReady, readyData(c.socket))); err != nil {
+	if err := c.writeAll(time.Until(deadline), appendCommand(nil, commandReady, readyData(c.socket))); err != nil {
 		return err
 	}
-	return c.ready()
+	return c.ready(deadline)
 }
 
 // ready reads the peer's READY and tells it if the socket types do not go together.
-func (c *Conn) ready() error {
+func (c *Conn) ready(deadline time.Time) error {
 	_, command, err := c.in.next()
 	if err != nil {
 		return err
@@ -107,9 +108,9 @@ func (c *Conn) ready() error {
 		return err
 	}
 	if !c.socket.accepts(peer) {
-		refusal := &SocketError{Own: c.socket, Peer: peer}
 		// The peer is refused whether or not it can be told.
-		return errors.Join(refusal, c.writeAll(c.options.HandshakeTimeout, appendCommand(nil, commandError, errorData("Invalid socket type"))))
+		_ = c.writeAll(time.Until(deadline), appendCommand(nil, commandError, errorData("Invalid socket type")))
+		return &SocketError{Own: c.socket, Peer: peer}
 	}
 	c.in.messages = true
 	return nil
