@@ -45,7 +45,7 @@ func Plugins(e Environment) []scheduling.PluginType {
 	})
 	return slices.Concat(
 		[]scheduling.PluginType{
-			tokens.Type(e.Registerer),
+			tokens.Type(tokens.Options{Registerer: e.Registerer, Logger: e.Logger}),
 			approximate.Type(),
 			ledger.Type(),
 			outlier.Type(outlier.Options{Logger: e.Logger, Registerer: e.Registerer}),

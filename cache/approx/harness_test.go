@@ -49,7 +49,7 @@ func newHarness(t testing.TB, config CacheConfig, change func(*Parameters)) *har
 	h := &harness{t: t, pool: scheduling.NewPool(), registry: prometheus.NewRegistry()}
 	h.options = Options{CacheConfig: config, Seed: blockhash.SeedOf("test"), Registerer: h.registry}
 	h.types = []scheduling.PluginType{
-		NewFamily(h.options).Type(), tokens.Type(nil),
+		NewFamily(h.options).Type(), tokens.Type(tokens.Options{}),
 		{Type: "probe", New: func(b *scheduling.Builder) (any, error) {
 			return &probe{info: scheduling.ConsumeColumn[scheduling.PrefixCacheMatchInfo](b, "", "")}, nil
 		}},

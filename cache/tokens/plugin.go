@@ -4,7 +4,9 @@ package tokens
 
 import (
 	"context"
+	"log/slog"
 	"math"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,11 +21,21 @@ const TypeName = "token-producer"
 // something else than text (an image, a recording), so they are taken for text only up to here.
 const maxGuess = 1024
 
-// Type is token-producer. Its metrics go to a Registerer, nil for none; to be called once per Registerer.
-func Type(reg prometheus.Registerer) scheduling.PluginType {
+// Options are what the plugin is given by the process.
+type Options struct {
+	// Registerer is where metrics go; nil means nowhere.
+	Registerer prometheus.Registerer
+	// Logger may be nil.
+	Logger *slog.Logger
+	// Transport carries the calls of render routes; nil means one of the plugin's own.
+	Transport http.RoundTripper
+}
+
+// Type is token-producer. To be called once per Registerer.
+func Type(o Options) scheduling.PluginType {
 	ratios := &collector{}
-	if reg != nil {
-		reg.MustRegister(ratios)
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(ratios)
 	}
 	return scheduling.PluginType{
 		Type:       TypeName,

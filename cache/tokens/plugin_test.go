@@ -34,7 +34,7 @@ type harness struct {
 func newHarness(t testing.TB, change func(*Parameters)) *harness {
 	h := &harness{t: t, pool: scheduling.NewPool(), registry: prometheus.NewRegistry()}
 	h.pool.Update([]scheduling.EndpointSpec{{Address: "a:1"}})
-	h.types = []scheduling.PluginType{Type(h.registry), {Type: "first", New: func(b *scheduling.Builder) (any, error) {
+	h.types = []scheduling.PluginType{Type(Options{Registerer: h.registry}), {Type: "first", New: func(b *scheduling.Builder) (any, error) {
 		return &firstPicker{prompt: scheduling.ConsumeValue[scheduling.TokenizedPrompt](b, "", "")}, nil
 	}}}
 	h.reload(change)

@@ -67,7 +67,7 @@ func run(t *testing.T, f func(p *process)) {
 		p := &process{T: t, pages: &pages{byHost: map[string]*string{}}, pool: scheduling.NewPool(),
 			now: func() time.Duration { return time.Since(start) }}
 		p.store = metrics.NewStore(metrics.Options{Now: p.now, Transport: p.pages})
-		types := append(p.store.Types(), tokens.Type(nil), ledger.Type(),
+		types := append(p.store.Types(), tokens.Type(tokens.Options{}), ledger.Type(),
 			approx.NewFamily(approx.Options{CacheConfig: p.store, Needs: p.store.Need, Seed: blockhash.SeedOf("test")}).Type())
 		types = append(append(types, scorer.Types()...), picker.Types()...)
 		cfg := scheduling.Config{ProfileName: "test", MaxPicks: 1}
