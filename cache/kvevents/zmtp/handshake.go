@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -24,7 +25,7 @@ func Dial(ctx context.Context, address string, socket Socket, o Options) (*Conn,
 	if err != nil {
 		return nil, fmt.Errorf("zmtp: %w", err)
 	}
-	return Handshake(ctx, nc, socket, o)
+	return handshake(ctx, nc, socket, o, true)
 }
 
 // hostPort checks an address, and takes off tcp://, the only transport that there is.
@@ -41,13 +42,17 @@ func hostPort(address string) (string, error) {
 	return address, nil
 }
 
-// Handshake makes an accepted (or dialled) connection a ZMTP one. It owns nc, and closes it on an error.
+// Handshake makes an accepted connection a ZMTP one. It owns nc, and closes it on an error.
 func Handshake(ctx context.Context, nc net.Conn, socket Socket, o Options) (*Conn, error) {
+	return handshake(ctx, nc, socket, o, false)
+}
+
+func handshake(ctx context.Context, nc net.Conn, socket Socket, o Options, dialled bool) (*Conn, error) {
 	c := &Conn{nc: nc, options: o.withDefaults(), socket: socket}
 	c.patience = c.options.StallTimeout
 	c.in = newReader(c.read, c.options)
 	stop := context.AfterFunc(ctx, func() { c.Close() })
-	err := c.handshake()
+	err := c.handshake(dialled)
 	if !stop() && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -64,18 +69,12 @@ func Handshake(ctx context.Context, nc net.Conn, socket Socket, o Options) (*Con
 	return c, nil
 }
 
-func (c *Conn) handshake() error {
+func (c *Conn) handshake(dialled bool) error {
 	if err := c.socket.validate(); err != nil {
 		return err
 	}
 	deadline := time.Now().Add(c.options.HandshakeTimeout)
-	if err := c.SetReadDeadline(deadline); err != nil {
-		return err
-	}
-	if err := c.writeAll(time.Until(deadline), greeting()); err != nil {
-		return err
-	}
-	peer, err := c.in.greeting()
+	peer, err := c.greet(deadline, dialled)
 	if err != nil {
 		return err
 	}
@@ -84,6 +83,35 @@ func (c *Conn) handshake() error {
 		return err
 	}
 	return c.ready(deadline)
+}
+
+// greet exchanges greetings. libzmq hangs up on a mechanism that is not its own, and names its own first only where it
+// has not heard the other yet. So the side that dialled names NULL after the peer has spoken, unless the peer waits too.
+func (c *Conn) greet(deadline time.Time, dialled bool) (peer []byte, err error) {
+	own := greeting()
+	if dialled {
+		if err := c.writeAll(time.Until(deadline), own[:versionEnd]); err != nil {
+			return nil, err
+		}
+		own = own[versionEnd:]
+		if err := c.SetReadDeadline(time.Now().Add(c.options.HandshakeTimeout / 5)); err != nil {
+			return nil, err
+		}
+		if _, err := c.in.greeting(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, err
+		}
+	}
+	if err := c.SetReadDeadline(deadline); err != nil {
+		return nil, err
+	}
+	if err := c.writeAll(time.Until(deadline), own); err != nil {
+		return nil, err
+	}
+	peer, err = c.in.greeting()
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("closed amid the greeting, as a peer may that asks for a mechanism other than NULL: %w", err)
+	}
+	return peer, err
 }
 
 // ready reads the peer's READY and tells it if the socket types do not go together.

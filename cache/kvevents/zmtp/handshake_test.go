@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -91,7 +92,7 @@ func TestHandshakeRefuses(t *testing.T) {
 		"nothing, then close":  {close: true, want: io.EOF},
 		"silence":              {want: os.ErrDeadlineExceeded, text: "not done within 5s"},
 		"half a greeting":      {say: [][]byte{v31[:40]}, want: os.ErrDeadlineExceeded},
-		"half, then close":     {say: [][]byte{v31[:40]}, close: true, want: io.ErrUnexpectedEOF},
+		"half, then close":     {say: [][]byte{v31[:40]}, close: true, want: io.ErrUnexpectedEOF, text: "a mechanism other than NULL"},
 		"no READY":             {say: [][]byte{v31}, want: os.ErrDeadlineExceeded},
 		"half a READY":         {say: then("\x04\x19\x05REA"), want: os.ErrDeadlineExceeded},
 		"no READY, then close": {say: [][]byte{v31}, close: true, want: io.EOF},
@@ -144,6 +145,41 @@ func TestHandshakeRefuses(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The side that dialled lets the peer name its mechanism first, but not for ever.
+func TestDialGreetsSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, waits := range []bool{false, true} {
+			h, nc := newHand(t)
+			began := time.Now()
+			half, whole := hello(3, 1, "NULL")[:12], string(greeting())
+			go func() {
+				synctest.Wait()
+				if got := h.heard(); got != whole[:12] {
+					t.Errorf("first said %q", got)
+				}
+				h.Write(half)
+				for waits && h.heard() != whole {
+					time.Sleep(time.Millisecond)
+				}
+				h.Write(hello(3, 1, "NULL")[12:])
+				h.Write(ready("PUB"))
+			}()
+			c, err := Dial(t.Context(), "engine:1", SUB, Options{DialContext: func(context.Context, string, string) (net.Conn, error) { return nc, nil }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > 0 != waits || took > 1100*time.Millisecond {
+				t.Errorf("the peer waits: %t; took %v", waits, took)
+			}
+			synctest.Wait()
+			if got := h.heard(); !strings.HasPrefix(got, whole+"\x04") {
+				t.Errorf("said %q", got)
+			}
+			c.Close()
+		}
+	})
 }
 
 func TestHandshakeNamesTheMechanism(t *testing.T) {
