@@ -54,10 +54,11 @@ type engine struct {
 	replay  int    // port of its replay socket, as events
 	folder  string // the model, the adapters and the logs
 
-	life int // starts so far
-	proc *process
-	tap  *tap
-	http *http.Client
+	owner   *testing.T // its processes end with this test
+	proc    *process
+	tap     *tap
+	http    *http.Client
+	emptied bool // its cache was emptied, which its events have not told yet
 }
 
 // newEngines makes the model and two engines, not yet started. The first has its events on fixed ports, the second on ports that it chooses.
@@ -77,7 +78,8 @@ func newEngines(t *testing.T) []*engine {
 	for i, ip := range envoytest.PodIPs(t, 2) {
 		port := envoytest.FreePort(t, ip)
 		all = append(all, &engine{
-			name: fmt.Sprintf("vllm-%d", i), address: net.JoinHostPort(ip, strconv.Itoa(port)), folder: folder, http: lab.NewClient(t),
+			name: fmt.Sprintf("vllm-%d", i), address: net.JoinHostPort(ip, strconv.Itoa(port)), folder: folder,
+			owner: t, http: lab.NewClient(t),
 		})
 	}
 	all[0].events, all[0].replay = envoytest.FreePort(t, "0.0.0.0"), envoytest.FreePort(t, "0.0.0.0")
@@ -97,7 +99,7 @@ func (e *engine) start(t *testing.T) {
 	}
 	args := []string{
 		"-n", "19", command(t), "serve", filepath.Join(e.folder, "model"), "--served-model-name", baseModel, "--host", host, "--port", port,
-		"--load-format", "dummy", "--enforce-eager", "--max-model-len", strconv.Itoa(maxTokens), "--max-num-seqs", "8",
+		"--uvicorn-log-level", "warning", "--load-format", "dummy", "--enforce-eager", "--max-model-len", strconv.Itoa(maxTokens), "--max-num-seqs", "8",
 		"--block-size", strconv.Itoa(blockSize), "--num-gpu-blocks-override", strconv.Itoa(blocks),
 		"--enable-prompt-tokens-details", "--enable-scale-out", "--kv-events-config", lab.JSON(t, events),
 		"--enable-lora", "--max-lora-rank", "8", "--max-loras", strconv.Itoa(len(adapters)), "--lora-modules",
@@ -109,7 +111,7 @@ func (e *engine) start(t *testing.T) {
 	cmd.Dir = e.folder
 	cmd.Env = []string{
 		"VLLM_SERVER_DEV_MODE=1", // for /reset_prefix_cache
-		"VLLM_CPU_KVCACHE_SPACE=1", "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "VLLM_PLUGINS=", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1",
+		"VLLM_CPU_KVCACHE_SPACE=1", "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "VLLM_PLUGINS=", "VLLM_LOGGING_LEVEL=WARNING", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1",
 	}
 	for _, v := range os.Environ() {
 		// With it every start would compile all of Python's files anew, three times.
@@ -117,8 +119,7 @@ func (e *engine) start(t *testing.T) {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	e.life++
-	e.proc = launch(t, e.folder, e.name, cmd)
+	e.proc = launch(t, e.owner, e.folder, e.name, cmd)
 }
 
 // ready waits until the engine serves, and begins to listen to its events.

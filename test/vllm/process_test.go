@@ -19,9 +19,9 @@ type process struct {
 	exit   error         // how it went, set before exited closes
 }
 
-// launch starts a program. Its output is appended to name.log in folder. It ends with the test; where the test fails the end of its output is
-// shown.
-func launch(t *testing.T, folder, name string, cmd *exec.Cmd) *process {
+// launch starts a program for t, which ends with the owner: a test, or one that t is a part of. Its output is appended to
+// name.log in folder, and the end of that is shown where the owner fails.
+func launch(t, owner *testing.T, folder, name string, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{name: name, log: filepath.Join(folder, name+".log"), exited: make(chan struct{})}
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -45,10 +45,10 @@ func launch(t *testing.T, folder, name string, cmd *exec.Cmd) *process {
 		t.Fatalf("start %s: %v", name, err)
 	}
 	p.pid = cmd.Process.Pid
-	t.Cleanup(func() {
+	owner.Cleanup(func() {
 		p.stop()
-		if t.Failed() {
-			t.Logf("the end of what %s wrote:\n%s", name, p.tail(6000))
+		if owner.Failed() {
+			owner.Logf("the end of what %s wrote:\n%s", name, p.tail(2000))
 		}
 	})
 	return p

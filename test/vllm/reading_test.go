@@ -11,7 +11,7 @@ import (
 type reading struct {
 	copies map[string]int    // how many copies of a block there are, by the engine's hash
 	names  map[string]string // the engine's hash of a block, by what the block is
-	again  bool              // a stored block that is stored again is the same copy
+	again  map[string]bool   // blocks that a request of the moment reuses and has announced again: no new copies
 }
 
 func newReading() *reading { return &reading{copies: map[string]int{}, names: map[string]string{}} }
@@ -55,7 +55,7 @@ func (r *reading) store(event map[string]any, hashes []any) error {
 		}
 		name := fmt.Sprint(h)
 		r.names[block(parent, fmt.Sprint(tokens[i*blockSize:(i+1)*blockSize]), keys)] = name
-		if r.copies[name] == 0 || !r.again {
+		if !r.again[name] {
 			r.copies[name]++
 		}
 		parent = name
@@ -69,6 +69,11 @@ func block(parent, tokens string, keys []any) string {
 
 // cached is how many of a prompt's tokens the engine takes from its cache. It computes the last token itself, whatever is stored.
 func (r *reading) cached(tokens []uint32, adapter, salt string) int {
+	return blockSize * len(r.prefix(tokens, adapter, salt))
+}
+
+// prefix are the engine's hashes of the blocks that it takes from its cache for a prompt.
+func (r *reading) prefix(tokens []uint32, adapter, salt string) (names []string) {
 	parent, n := "root", 0
 	for n+blockSize < len(tokens) {
 		var keys []any
@@ -82,10 +87,11 @@ func (r *reading) cached(tokens []uint32, adapter, salt string) int {
 		if !known || r.copies[name] == 0 {
 			break
 		}
+		names = append(names, name)
 		parent = name
 		n += blockSize
 	}
-	return n
+	return names
 }
 
 func TestReading(t *testing.T) {

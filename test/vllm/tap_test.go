@@ -34,14 +34,14 @@ type tap struct {
 func listen(t *testing.T, e *engine) *tap {
 	t.Helper()
 	address, _ := e.eventSockets(t)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // it ends with the engine
 	p := &tap{cancel: cancel, done: make(chan struct{}), connected: make(chan struct{}), reading: newReading()}
 	s := &zmtp.Subscriber{Address: address}
 	go func() {
 		defer close(p.done)
 		_ = s.Run(ctx, p) // ends with ctx alone
 	}()
-	t.Cleanup(p.stop)
+	e.owner.Cleanup(p.stop)
 	select {
 	case <-p.connected:
 	case <-time.After(lab.Timeout):
@@ -161,9 +161,14 @@ func (p *tap) expect(t *testing.T, r request, tokens []uint32) int {
 	return p.reading.cached(tokens, r.adapter(), r.salt())
 }
 
-// announceAll says that blocks which are stored already are announced again while the request of the moment runs.
-func (p *tap) announceAll(on bool) {
+// announced has the request of the moment announce what it reuses of the engine's cache; nil: it does not.
+func (p *tap) announced(r *request, tokens []uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.reading.again = on
+	p.reading.again = map[string]bool{}
+	if r != nil && r.announcesAll() {
+		for _, name := range p.reading.prefix(tokens, r.adapter(), r.salt()) {
+			p.reading.again[name] = true
+		}
+	}
 }
