@@ -61,7 +61,8 @@ type engine struct {
 	emptied bool // its cache was emptied, which its events have not told yet
 }
 
-// newEngines makes the model and two engines, not yet started. The first has its events on fixed ports, the second on ports that it chooses.
+// newEngines makes the model and two engines, not yet started. The first has its events on fixed ports, the second on
+// ports that it chooses.
 func newEngines(t *testing.T) []*engine {
 	t.Helper()
 	folder := t.ArtifactDir()
@@ -99,7 +100,8 @@ func (e *engine) start(t *testing.T) {
 	}
 	args := []string{
 		"-n", "19", command(t), "serve", filepath.Join(e.folder, "model"), "--served-model-name", baseModel, "--host", host, "--port", port,
-		"--uvicorn-log-level", "warning", "--load-format", "dummy", "--enforce-eager", "--max-model-len", strconv.Itoa(maxTokens), "--max-num-seqs", "8",
+		"--uvicorn-log-level", "warning", "--load-format", "dummy", "--enforce-eager",
+		"--max-model-len", strconv.Itoa(maxTokens), "--max-num-seqs", "8",
 		"--block-size", strconv.Itoa(blockSize), "--num-gpu-blocks-override", strconv.Itoa(blocks),
 		"--enable-prompt-tokens-details", "--enable-scale-out", "--kv-events-config", lab.JSON(t, events),
 		"--enable-lora", "--max-lora-rank", "8", "--max-loras", strconv.Itoa(len(adapters)), "--lora-modules",
@@ -111,7 +113,8 @@ func (e *engine) start(t *testing.T) {
 	cmd.Dir = e.folder
 	cmd.Env = []string{
 		"VLLM_SERVER_DEV_MODE=1", // for /reset_prefix_cache
-		"VLLM_CPU_KVCACHE_SPACE=1", "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "VLLM_PLUGINS=", "VLLM_LOGGING_LEVEL=WARNING", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1",
+		"VLLM_CPU_KVCACHE_SPACE=1", "OMP_NUM_THREADS=1", "VLLM_PLUGINS=", "VLLM_LOGGING_LEVEL=WARNING",
+		"HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1",
 	}
 	for _, v := range os.Environ() {
 		// With it every start would compile all of Python's files anew, three times.

@@ -67,7 +67,8 @@ func block(parent, tokens string, keys []any) string {
 	return fmt.Sprintf("%s %s %s", parent, tokens, strings.TrimSpace(fmt.Sprintln(keys...)))
 }
 
-// cached is how many of a prompt's tokens the engine takes from its cache. It computes the last token itself, whatever is stored.
+// cached is how many of a prompt's tokens the engine takes from its cache. It computes the last token itself, whatever is
+// stored.
 func (r *reading) cached(tokens []uint32, adapter, salt string) int {
 	return blockSize * len(r.prefix(tokens, adapter, salt))
 }
@@ -106,7 +107,10 @@ func TestReading(t *testing.T) {
 		}
 	}
 	stored := func(hash, parent any, tokens []any, keys ...any) map[string]any {
-		e := map[string]any{"type": "BlockStored", "block_hashes": []any{hash}, "parent_block_hash": parent, "token_ids": tokens, "block_size": int64(blockSize)}
+		e := map[string]any{
+			"type": "BlockStored", "block_hashes": []any{hash}, "parent_block_hash": parent, "token_ids": tokens,
+			"block_size": int64(blockSize),
+		}
 		if keys != nil {
 			e["extra_keys"] = []any{keys}
 		}

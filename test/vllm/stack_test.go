@@ -86,10 +86,10 @@ func (s *sluice) start(t *testing.T) {
 	})
 }
 
-// restart ends the process and starts another one that knows nothing.
+// restart kills the process and starts another one that knows nothing.
 func (s *sluice) restart(t *testing.T) {
 	t.Helper()
-	s.proc.stop()
+	s.proc.kill()
 	s.start(t)
 }
 

@@ -13,12 +13,14 @@ import (
 // testConversations is what the cache is for: turns that build on what was said, by several clients at a time.
 func testConversations(t *testing.T, s *stack) {
 	var all []*conversation
-	for i, name := range []string{"the river", "the river", "the sea"} { // the first two share their system prompt
+	// The first two share their system prompt.
+	for i, name := range []string{"the river", "the river", "the sea"} {
 		all = append(all, newConversation(baseModel, "", name, 150+10*(i/2)))
 	}
 	for turn := range 4 {
 		for i, c := range all {
-			s.turn(t, fmt.Sprintf("conversation %d, turn %d", i, turn), c, lab.Words(fmt.Sprintf("client %d", i), 20), 40+7*i, turn%2 == i%2, nil)
+			question := lab.Words(fmt.Sprintf("client %d", i), 20)
+			s.turn(t, fmt.Sprintf("conversation %d, turn %d", i, turn), c, question, 40+7*i, turn%2 == i%2, nil)
 		}
 	}
 }
@@ -97,7 +99,8 @@ func testCopies(t *testing.T, s *stack, e *engine) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			a, err := lab.Try(s.client, lab.Request(t, "POST", s.envoy.URL(prompt.path), strings.NewReader(lab.JSON(t, prompt.body)), subsetHeader, e.address))
+			body := strings.NewReader(lab.JSON(t, prompt.body))
+			a, err := lab.Try(s.client, lab.Request(t, "POST", s.envoy.URL(prompt.path), body, subsetHeader, e.address))
 			if err != nil || a.Status != 200 {
 				t.Errorf("one of four: %v, status %d: %s", err, a.Status, a.Body)
 			}
@@ -107,7 +110,8 @@ func testCopies(t *testing.T, s *stack, e *engine) {
 	s.quiet(t)
 	s.ask(t, "after four at once", prompt, e)
 	for i := range 5 {
-		s.ask(t, fmt.Sprintf("a text that pushes out, %d", i), newRequest(completions, baseModel, 4).with("prompt", lab.Words(fmt.Sprintf("the peak %d", i), 350)), e)
+		other := newRequest(completions, baseModel, 4).with("prompt", lab.Words(fmt.Sprintf("the peak %d", i), 350))
+		s.ask(t, fmt.Sprintf("a text that pushes out, %d", i), other, e)
 		s.ask(t, fmt.Sprintf("what is left, %d", i), prompt, e)
 	}
 }
@@ -151,7 +155,7 @@ func testPickerRestart(t *testing.T, s *stack) {
 	s.sluice.restart(t)
 	got := s.turn(t, "after", c, "And then?", 20, false, nil)
 	if got.cached < last.prompt/blockSize*blockSize {
-		t.Errorf("%d tokens cached after the restart, want the %d of the turn before at least: it went to the other engine", got.cached, last.prompt)
+		t.Errorf("%d tokens cached after the restart, want those of the turn before, %d: it went elsewhere", got.cached, last.prompt)
 	}
 	for _, e := range s.engines {
 		s.turn(t, "on "+e.name, c, "And on?", 20, false, e)
@@ -168,7 +172,8 @@ func testWalk(t *testing.T, s *stack, steps int) {
 			s.empty(t, s.engines[chance.IntN(len(s.engines))])
 		}
 		if len(all) < 3 || chance.IntN(4) == 0 {
-			all = append(all, newConversation(one(baseModel, baseModel, "sql", "chat"), one("", "", "a", "b"), one("the dawn", "the noon", "the dusk"), 80+30*chance.IntN(6)))
+			model, salt, begin := one(baseModel, baseModel, "sql", "chat"), one("", "", "a", "b"), one("the dawn", "the noon", "the dusk")
+			all = append(all, newConversation(model, salt, begin, 80+30*chance.IntN(6)))
 		}
 		i := max(0, len(all)-1-chance.IntN(5)) // one of the last few
 		c := all[i]
@@ -179,6 +184,7 @@ func testWalk(t *testing.T, s *stack, steps int) {
 		if chance.IntN(3) == 0 {
 			to = s.engines[chance.IntN(len(s.engines))]
 		}
-		s.turn(t, fmt.Sprintf("step %d, conversation %d", step, i), c, lab.Words(fmt.Sprintf("question %d", chance.IntN(50)), 5+chance.IntN(40)), 1+chance.IntN(80), chance.IntN(2) == 0, to)
+		question := lab.Words(fmt.Sprintf("question %d", chance.IntN(50)), 5+chance.IntN(40))
+		s.turn(t, fmt.Sprintf("step %d, conversation %d", step, i), c, question, 1+chance.IntN(80), chance.IntN(2) == 0, to)
 	}
 }
