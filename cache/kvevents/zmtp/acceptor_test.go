@@ -57,8 +57,8 @@ func TestAcceptorHearsEveryPublisher(t *testing.T) {
 	}
 	for i, p := range all {
 		eventually(t, "subscribed", func() bool { return p.Subscribers() == 1 })
-		p.Send([]byte("other"), []byte("not asked for"))
-		p.Send([]byte("kv@a"), []byte{byte('0' + i)})
+		must(t, p.Send([]byte("other"), []byte("not asked for")))
+		must(t, p.Send([]byte("kv@a"), []byte{byte('0' + i)}))
 		if got, want := n.next(t), "message kv@a "+string(rune('0'+i)); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
@@ -70,7 +70,7 @@ func TestAcceptorHearsEveryPublisher(t *testing.T) {
 	if got := n.next(t); !strings.HasPrefix(got, "disconnected: ") {
 		t.Error(got)
 	}
-	all[3].Send([]byte("kv@b"))
+	must(t, all[3].Send([]byte("kv@b")))
 	if got := n.next(t); got != "message kv@b" {
 		t.Error(got)
 	}
@@ -99,14 +99,14 @@ func TestAcceptorIsBounded(t *testing.T) {
 	}
 	closed := func(nc net.Conn) {
 		t.Helper()
-		nc.SetReadDeadline(time.Now().Add(20 * time.Second))
+		must(t, nc.SetReadDeadline(time.Now().Add(20*time.Second)))
 		if _, err := io.Copy(io.Discard, nc); err != nil && strings.Contains(err.Error(), "timeout") {
 			t.Error("not closed")
 		}
 	}
 	p := NewPublisher(PublisherOptions{})
 	t.Cleanup(func() { p.Close() })
-	p.Connect(a.Addr().String())
+	must(t, p.Connect(a.Addr().String()))
 	if got := n.next(t); got != "connected" {
 		t.Fatal(got)
 	}
@@ -136,7 +136,7 @@ func TestAcceptorIsBounded(t *testing.T) {
 		}
 		c.Close()
 	}
-	p.Send([]byte("still"))
+	must(t, p.Send([]byte("still")))
 	if got := n.next(t); got != "message still" {
 		t.Error(got)
 	}
@@ -153,7 +153,7 @@ func TestAcceptorCloseEndsRun(t *testing.T) {
 	go func() { ended <- a.Run(t.Context(), n.open) }()
 	p := NewPublisher(PublisherOptions{})
 	defer p.Close()
-	p.Connect(a.Addr().String())
+	must(t, p.Connect(a.Addr().String()))
 	if got := n.next(t); got != "connected" {
 		t.Fatal(got)
 	}

@@ -163,7 +163,7 @@ func TestStallBesideDeadlines(t *testing.T) {
 		h.say([]byte("\x00\x05ab"))
 		passed := 0
 		for {
-			c.SetReadDeadline(time.Now().Add(time.Second))
+			must(t, c.SetReadDeadline(time.Now().Add(time.Second)))
 			_, err := c.Receive()
 			if errors.Is(err, ErrStalled) {
 				break
@@ -187,7 +187,7 @@ func TestStallBesideDeadlines(t *testing.T) {
 func TestReadDeadlineWhileReceiving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := shake(t, 1, SUB, PUB, Options{})
-		time.AfterFunc(time.Minute, func() { c.SetReadDeadline(time.Now().Add(time.Minute)) })
+		time.AfterFunc(time.Minute, func() { must(t, c.SetReadDeadline(time.Now().Add(time.Minute))) })
 		began := time.Now()
 		if _, err := c.Receive(); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal(err)
@@ -320,7 +320,7 @@ func TestSendIsBounded(t *testing.T) {
 			theirs.Write(hello(3, 1, "NULL"))
 			theirs.Write(ready("ROUTER"))
 		}()
-		go io.CopyN(io.Discard, theirs, greetingBytes+43) // the greeting and READY
+		go func() { _, _ = io.CopyN(io.Discard, theirs, greetingBytes+43) }() // the greeting and READY
 		c, err := Handshake(t.Context(), ours, DEALER, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -348,7 +348,7 @@ func TestPongIsBounded(t *testing.T) {
 			theirs.Write(ready("ROUTER"))
 			theirs.Write([]byte("\x04\x07\x04PING\x00\x00"))
 		}()
-		go io.CopyN(io.Discard, theirs, greetingBytes+43)
+		go func() { _, _ = io.CopyN(io.Discard, theirs, greetingBytes+43) }()
 		c, err := Handshake(t.Context(), ours, DEALER, Options{})
 		if err != nil {
 			t.Fatal(err)

@@ -135,7 +135,7 @@ func TestHandshakeRefuses(t *testing.T) {
 				if tt.close {
 					want = time.Second
 				}
-				if tt.want == os.ErrDeadlineExceeded {
+				if errors.Is(tt.want, os.ErrDeadlineExceeded) {
 					want = 5 * time.Second
 				}
 				if took := time.Since(began); took != want {

@@ -67,9 +67,9 @@ func startLibzmq(t testing.TB, kind, how, address string, options ...string) *li
 		}
 	})
 	z.end = sync.OnceFunc(func() {
-		cmd.Process.Kill()
+		_ = cmd.Process.Kill() // it may have ended
 		reading.Wait()
-		cmd.Wait()
+		_ = cmd.Wait()
 		cancel()
 	})
 	t.Cleanup(z.end)

@@ -23,7 +23,7 @@ type listener struct {
 // Counts tells how a bound socket's connections fared.
 type Counts struct {
 	Open    int    // connections now, those in their handshake included
-	Refused uint64 // connections that the bound turned away
+	Refused uint64 // connections turned away: beyond the bound, or of a peer without a handler
 	Failed  uint64 // connections whose handshake failed
 }
 

@@ -2,7 +2,6 @@ package zmtp
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"io"
 	"net"
@@ -142,12 +141,11 @@ func pair(t testing.TB, a, b Socket, o Options) (*Conn, *Conn) {
 	return c, other
 }
 
-// within is a context for what may take a while where the machine is busy.
-func within(t testing.TB, d time.Duration) context.Context {
+func must(t testing.TB, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // eventually polls for what another goroutine or process brings about.

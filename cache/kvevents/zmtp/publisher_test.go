@@ -40,7 +40,7 @@ func dialSub(t testing.TB, address string, topics ...string) *Conn {
 
 func receive(t testing.TB, c *Conn) []string {
 	t.Helper()
-	c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	must(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	frames, err := c.Receive()
 	if err != nil {
 		t.Fatal(err)
@@ -73,12 +73,12 @@ func TestPublisherHonoursTopics(t *testing.T) {
 		}
 		eventually(t, fmt.Sprintf("cancelled %d times", i+1), func() bool { return topicsOf(p) == want })
 	}
-	p.Send([]byte("a"))
-	p.Send([]byte("b"))
+	must(t, p.Send([]byte("a")))
+	must(t, p.Send([]byte("b")))
 	if diff := cmp.Diff([]string{"b"}, receive(t, both)); diff != "" {
 		t.Error(diff)
 	}
-	none.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	must(t, none.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
 	if frames, err := none.Receive(); err == nil {
 		t.Errorf("one that asked for nothing got %q", frames)
 	}
@@ -130,7 +130,7 @@ func TestSlowSubscriberStallsNobody(t *testing.T) {
 		last = int64(seq)
 	}
 	seq, body := message()
-	p.Send([]byte("t"), seq, body)
+	must(t, p.Send([]byte("t"), seq, body))
 	if frames := receive(t, slow); frames[1] != string(seq) {
 		t.Errorf("after its queue ran empty: message %d, want %d", binary.BigEndian.Uint64([]byte(frames[1])), sent)
 	}
@@ -173,7 +173,7 @@ func TestDeafSubscriberIsClosed(t *testing.T) {
 	eventually(t, "it subscribes", func() bool { return p.Subscribers() == 1 })
 	body := make([]byte, 1<<20)
 	eventually(t, "it is closed", func() bool {
-		p.Send(body)
+		must(t, p.Send(body))
 		return p.Subscribers() == 0
 	})
 }
@@ -182,7 +182,7 @@ func TestTopicsAreBounded(t *testing.T) {
 	p, address := publish(t, PublisherOptions{MaxTopics: 3})
 	c := dialSub(t, address, "a", "b", "c", "a", "b")
 	eventually(t, "three topics", func() bool { return topicsOf(p) == 3 })
-	c.Subscribe([]byte("d"))
+	must(t, c.Subscribe([]byte("d")))
 	if _, err := c.Receive(); err == nil {
 		t.Error("a fourth topic is taken")
 	}
@@ -218,8 +218,8 @@ func TestPublisherIgnoresOtherMessages(t *testing.T) {
 		}
 	}
 	eventually(t, "subscribed", func() bool { return topicsOf(p) == 1 })
-	p.Send([]byte("a"))
-	p.Send([]byte("b"))
+	must(t, p.Send([]byte("a")))
+	must(t, p.Send([]byte("b")))
 	if diff := cmp.Diff([]string{"b"}, receive(t, c)); diff != "" {
 		t.Error(diff)
 	}
@@ -262,7 +262,7 @@ func TestPublisherUnderRaces(t *testing.T) {
 					return // Close was first
 				}
 				if c.Subscribe([]byte{}) == nil && i%2 == 0 {
-					c.Receive()
+					_, _ = c.Receive()
 				}
 				c.Close()
 			}

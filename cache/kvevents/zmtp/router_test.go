@@ -39,7 +39,7 @@ func stream(_ net.Addr, frames [][]byte, reply func(frames ...[]byte) error) {
 			return
 		}
 	}
-	reply(nil, []byte("end"))
+	_ = reply(nil, []byte("end"))
 }
 
 func TestRouterStreamsReplies(t *testing.T) {
@@ -54,14 +54,14 @@ func TestRouterStreamsReplies(t *testing.T) {
 			}
 			defer c.Close()
 			for range 3 {
-				c.Send(nil, []byte{byte(n)})
+				must(t, c.Send(nil, []byte{byte(n)}))
 				var want, got []string
 				for i := range n {
 					want = append(want, fmt.Sprint(i))
 				}
 				want = append(want, "end")
 				for range want {
-					c.SetReadDeadline(time.Now().Add(20 * time.Second))
+					must(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 					frames, err := c.Receive()
 					if err != nil || len(frames) != 2 || len(frames[0]) != 0 {
 						t.Errorf("%q, %v", frames, err)
@@ -84,7 +84,7 @@ func TestRouterAndOneThatDoesNotRead(t *testing.T) {
 	failed := make(chan error, 1)
 	r := route(t, RouterOptions{Options: Options{WriteTimeout: 100 * time.Millisecond}}, func(remote net.Addr, frames [][]byte, reply func(frames ...[]byte) error) {
 		if string(frames[0]) == "quick" {
-			reply([]byte("here"))
+			_ = reply([]byte("here"))
 			return
 		}
 		big := make([]byte, 1<<20)
@@ -100,14 +100,14 @@ func TestRouterAndOneThatDoesNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer deaf.Close()
-	deaf.Send([]byte("much"))
+	must(t, deaf.Send([]byte("much")))
 	quick, err := Dial(t.Context(), r.Addr().String(), DEALER, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer quick.Close()
 	for range 10 {
-		quick.Send([]byte("quick"))
+		must(t, quick.Send([]byte("quick")))
 		if diff := cmp.Diff([]string{"here"}, receive(t, quick)); diff != "" {
 			t.Error(diff)
 		}
@@ -140,14 +140,14 @@ func TestRouterEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { c.Close() })
 	}
 	c, err := Dial(t.Context(), r.Addr().String(), DEALER, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.Send([]byte("go"))
+	must(t, c.Send([]byte("go")))
 	came(t, replying)
 	cancel(cause)
 	if err := came(t, ended); !errors.Is(err, cause) {

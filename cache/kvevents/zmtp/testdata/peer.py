@@ -52,7 +52,7 @@ def open_socket(context, kind, how, address, options):
         socket.rcvhwm = int(options["rcvhwm"])
     if "heartbeat" in options:
         socket.heartbeat_ivl = int(options["heartbeat"])
-        socket.heartbeat_timeout = 10 * int(options["heartbeat"])
+        socket.heartbeat_timeout = 50 * int(options["heartbeat"])
         socket.heartbeat_ttl = 60_000
     if options.get("mechanism") == "PLAIN":
         socket.plain_server = True
