@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sluice-epp/sluice/server/config"
 	"github.com/sluice-epp/sluice/server/discovery"
@@ -115,11 +116,28 @@ func (a *App) becomeReady(ctx context.Context, found <-chan struct{}) {
 	select {
 	case <-ctx.Done():
 	case <-found:
+		a.warm(ctx)
 		if a.draining.Load() {
 			return
 		}
 		a.ready.Store(true)
 		setReady(a.health, true)
+	}
+}
+
+// warmTimeout bounds how long readiness waits for what engines hold: one dead engine must not hold up the others.
+const warmTimeout = 10 * time.Second
+
+// warm waits until the plugins know what they can learn of the endpoints before the first request.
+func (a *App) warm(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, warmTimeout)
+	defer cancel()
+	for name, plugin := range a.current.Load().scheduler.Plugins() {
+		if p, ok := plugin.(interface{ Warm(context.Context) int }); ok {
+			if late := p.Warm(ctx); late > 0 {
+				a.logger.Warn("ready before all endpoints' caches are known", "producer", name, "endpoints", late)
+			}
+		}
 	}
 }
 

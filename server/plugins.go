@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-epp/sluice/cache/approx"
 	"github.com/sluice-epp/sluice/cache/blockhash"
+	"github.com/sluice-epp/sluice/cache/precise"
 	"github.com/sluice-epp/sluice/cache/tokens"
 	"github.com/sluice-epp/sluice/gate"
 	"github.com/sluice-epp/sluice/load/ledger"
@@ -47,6 +48,10 @@ func Plugins(e Environment) []scheduling.PluginType {
 		[]scheduling.PluginType{
 			tokens.Type(tokens.Options{Registerer: e.Registerer, Logger: e.Logger}),
 			approximate.Type(),
+			precise.Type(precise.Options{
+				Now: e.Now, CacheConfig: e.Engines, Approximate: approximate,
+				Seed: e.HashSeed, Logger: e.Logger, Registerer: e.Registerer,
+			}),
 			ledger.Type(),
 			outlier.Type(outlier.Options{Logger: e.Logger, Registerer: e.Registerer}),
 			gate.Type(),
@@ -71,14 +76,14 @@ func Catalogue() []scheduling.PluginType {
 
 // cacheLoser is a plugin that believes something of engines' caches.
 type cacheLoser interface {
-	CacheLost(ordinal int, generation uint64)
+	CacheLost(ordinal int, generation uint64, restarted bool)
 }
 
 // tellCacheLost makes the plugins in force forget what an engine held that has lost its cache.
-func (a *App) tellCacheLost(ordinal int, generation uint64) {
+func (a *App) tellCacheLost(ordinal int, generation uint64, restarted bool) {
 	for _, plugin := range a.current.Load().scheduler.Plugins() {
 		if p, ok := plugin.(cacheLoser); ok {
-			p.CacheLost(ordinal, generation)
+			p.CacheLost(ordinal, generation, restarted)
 		}
 	}
 }

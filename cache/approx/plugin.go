@@ -206,7 +206,7 @@ func failed(o scheduling.Outcome) bool {
 
 // CacheLost forgets what was recorded for an endpoint instance: its engine was restarted in place, or put to sleep, and
 // holds nothing any more. A record that would stay would pin its prompts to a cold engine.
-func (p *Producer) CacheLost(ordinal int, generation uint64) {
+func (p *Producer) CacheLost(ordinal int, generation uint64, _ bool) {
 	x := p.index.Load()
 	if in := x.member(ordinal, generation); in != nil {
 		x.empty(in)

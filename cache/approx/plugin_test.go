@@ -306,10 +306,10 @@ func TestC03_RestartInPlaceForgetsWhatWasRecorded(t *testing.T) {
 	h.serve(text("m", chat), "a:1")
 	h.serve(text("m", chat), "b:1")
 	a := h.pool.Snapshot().ByAddress("a:1")
-	h.producer().CacheLost(a.Ordinal, a.Generation+1) // another life: nothing to do with this one
+	h.producer().CacheLost(a.Ordinal, a.Generation+1, true) // another life: nothing to do with this one
 	matched(t, h.look(text("m", chat)), map[string]int{"a:1": 10, "b:1": 10})
 	running := h.send(text("m", words(2, 640)), "a:1")
-	h.producer().CacheLost(a.Ordinal, a.Generation)
+	h.producer().CacheLost(a.Ordinal, a.Generation, true)
 	matched(t, h.look(text("m", chat)), map[string]int{"a:1": 0, "b:1": 10})
 	running.Done(scheduling.Outcome{Status: 502}, 0) // takes back what is gone already
 	h.serve(text("m", chat), "a:1")

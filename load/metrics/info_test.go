@@ -24,7 +24,7 @@ func TestC34_SleepAndRestartLoseTheCache(t *testing.T) {
 			generation uint64
 		}
 		var losses []instance
-		stop := w.store.OnCacheLost(func(ordinal int, generation uint64) { losses = append(losses, instance{ordinal, generation}) })
+		stop := w.store.OnCacheLost(func(ordinal int, generation uint64, _ bool) { losses = append(losses, instance{ordinal, generation}) })
 		w.configure(config("", true))
 		host := w.endpoints(1)[0]
 		for _, step := range []struct {
@@ -72,7 +72,7 @@ func TestRestartByCounters(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(w *world) {
 		restarts := 0
-		w.store.OnCacheLost(func(int, uint64) { restarts++ })
+		w.store.OnCacheLost(func(int, uint64, bool) { restarts++ })
 		w.configure(config("", false))
 		host := w.endpoints(1)[0]
 		for _, step := range []struct {

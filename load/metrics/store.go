@@ -42,7 +42,7 @@ type Store struct {
 	mu      sync.Mutex // guards what follows, and serialises changes of the table
 	version uint64     // of the snapshot behind the table
 	users   []*poller
-	lost    []*func(ordinal int, generation uint64)
+	lost    []*func(ordinal int, generation uint64, restarted bool)
 
 	stats stats
 }
@@ -109,9 +109,9 @@ func (l loss) String() string {
 }
 
 // OnCacheLost makes f be called whenever an endpoint instance that stays turns out to have lost its cache, so that an
-// index can forget what it believed: the engine's process was started anew, or it sleeps. f is called between two
-// scrapes of that endpoint and should return soon. The returned function ends it.
-func (s *Store) OnCacheLost(f func(ordinal int, generation uint64)) (stop func()) {
+// index can forget what it believed: the engine's process was started anew, which restarted says, or it sleeps. f is called
+// between two scrapes of that endpoint and should return soon. The returned function ends it.
+func (s *Store) OnCacheLost(f func(ordinal int, generation uint64, restarted bool)) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := &f
@@ -119,7 +119,7 @@ func (s *Store) OnCacheLost(f func(ordinal int, generation uint64)) (stop func()
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.lost = slices.DeleteFunc(slices.Clone(s.lost), func(q *func(int, uint64)) bool { return q == p })
+		s.lost = slices.DeleteFunc(slices.Clone(s.lost), func(q *func(int, uint64, bool)) bool { return q == p })
 	}
 }
 
@@ -130,7 +130,7 @@ func (s *Store) announceLoss(r *record, cause loss) {
 	watchers := s.lost
 	s.mu.Unlock()
 	for _, f := range watchers {
-		(*f)(r.ordinal, r.generation)
+		(*f)(r.ordinal, r.generation, cause == lostByRestart)
 	}
 }
 

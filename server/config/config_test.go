@@ -155,7 +155,6 @@ func TestPluginListsOfTheDesign(t *testing.T) {
 		}
 	}
 	want(exampleList,
-		`f.yaml:6:5: plugins[1]: type "precise-prefix-cache-producer": not in this version`,
 		`f.yaml:11:5: plugins[3]: type "predicted-latency-producer": not in this version`,
 		`f.yaml:18:9: schedulingProfiles[0].plugins[1]: type "latency-scorer": not in this version`,
 	)

@@ -114,6 +114,10 @@ func testTypes() []scheduling.PluginType {
 				scheduling.ConsumeValue[scheduling.TokenizedPrompt](b, "tokenProducerName", "")
 				return testProducer{}, nil
 			})),
+		testType("precise-prefix-cache-producer", approxParams{}, func(b *scheduling.Builder, _ approxParams) (any, error) {
+			scheduling.ProduceColumn[scheduling.PrefixCacheMatchInfo](b)
+			return testProducer{}, nil
+		}),
 		testType("tiered-cache", tierParams{}, func(b *scheduling.Builder, p tierParams) (any, error) {
 			scheduling.ProduceColumn[scheduling.PrefixCacheMatchInfo](b)
 			return tieredCache{params: p}, nil

@@ -16,12 +16,11 @@ const noChain = ^uint32(0)
 // chain is a run of blocks of which each follows the one before.
 type chain struct {
 	hashes []uint64
+	locals []localHolder
+
 	// words are the sets of local holders, stride words a position.
 	words  []uint64
 	stride int
-	// holders are the local holders, noHolder where a bit is free.
-	holders []Holder
-	spans   []span // by local holder
 
 	parent    uint32 // the chain that this one leaves
 	blockSize int32  // tokens
@@ -31,9 +30,10 @@ type chain struct {
 	lastKid int32
 }
 
-// span says how much a local holder has of a chain.
-type span struct {
-	count uint16 // positions in all
+// localHolder is a holder in a chain, noHolder where the bit is free, and how much it has.
+type localHolder struct {
+	holder Holder
+	count  uint16 // positions in all
 	// prefix is the number of positions that it has from the first one on without a gap: all that a look-up asks for.
 	prefix uint16
 }
@@ -41,45 +41,46 @@ type span struct {
 const chainBytes = int(unsafe.Sizeof(chain{}))
 
 func (c *chain) bytes() int {
-	return chainBytes + 8*(cap(c.hashes)+cap(c.words)) + 4*(cap(c.holders)+cap(c.spans))
+	return chainBytes + 8*(cap(c.hashes)+cap(c.words)) + 8*cap(c.locals)
 }
 
 // localOf is the local bit of a holder, given where it has none; -1 where the chain has no room for one more. hint is a
 // guess.
 func (c *chain) localOf(h Holder, hint int) int {
-	if hint < len(c.holders) && c.holders[hint] == h {
+	if hint < len(c.locals) && c.locals[hint].holder == h {
 		return hint
 	}
 	free := -1
-	for i, have := range c.holders {
-		if have == h {
+	for i := range c.locals {
+		switch c.locals[i].holder {
+		case h:
 			return i
-		}
-		if have == noHolder && free < 0 {
-			free = i
+		case noHolder:
+			if free < 0 {
+				free = i
+			}
 		}
 	}
 	if free >= 0 {
-		c.holders[free] = h
+		c.locals[free].holder = h
 		return free
 	}
-	if len(c.holders) == maxHolders {
+	if len(c.locals) == maxHolders {
 		return -1
 	}
-	c.holders = append(c.holders, h)
-	c.spans = append(c.spans, span{})
-	if len(c.holders) > c.stride*wordBits {
+	c.locals = append(c.locals, localHolder{holder: h})
+	if len(c.locals) > c.stride*wordBits {
 		c.widen()
 	}
-	return len(c.holders) - 1
+	return len(c.locals) - 1
 }
 
 // find is the local bit of a holder, -1 where it holds nothing of the chain.
 func (c *chain) find(h Holder, hint int) int {
-	if hint < len(c.holders) && c.holders[hint] == h {
+	if hint < len(c.locals) && c.locals[hint].holder == h {
 		return hint
 	}
-	return slices.Index(c.holders, h)
+	return slices.IndexFunc(c.locals, func(l localHolder) bool { return l.holder == h })
 }
 
 // widen makes room for 64 more local holders.
@@ -117,12 +118,12 @@ func (c *chain) set(pos, local int) bool {
 		return false
 	}
 	*w |= bit
-	sp := &c.spans[local]
-	sp.count++
-	if int(sp.prefix) == pos {
+	l := &c.locals[local]
+	l.count++
+	if int(l.prefix) == pos {
 		for pos++; pos < len(c.hashes) && c.has(pos, local); pos++ {
 		}
-		sp.prefix = uint16(pos)
+		l.prefix = uint16(pos)
 	}
 	return true
 }
@@ -135,10 +136,10 @@ func (c *chain) unset(pos, local int) bool {
 		return false
 	}
 	*w &^= bit
-	sp := &c.spans[local]
-	sp.prefix = min(sp.prefix, uint16(pos))
-	if sp.count--; sp.count == 0 {
-		c.holders[local] = noHolder
+	l := &c.locals[local]
+	l.prefix = min(l.prefix, uint16(pos))
+	if l.count--; l.count == 0 {
+		l.holder = noHolder
 	}
 	return true
 }

@@ -51,7 +51,7 @@ func (s *Store) continueChain(h Holder, parent Ref, parentHash uint64, hashes []
 func (s *Store) enterChain(h Holder, parent uint32, blockSize int, hashes []uint64, refs []Ref) (done int) {
 	sh := s.shardOf(hashes[0])
 	sh.mu.Lock()
-	index, known := sh.heads[hashes[0]]
+	index, known := sh.find(hashes[0])
 	if !known {
 		var ok bool
 		if index, ok = sh.make(parent, blockSize, hashes[:1]); !ok {
@@ -96,6 +96,12 @@ func matching(a, b []uint64) int {
 	return n
 }
 
+// find is the index of the chain that begins with a hash.
+func (sh *shard) find(head uint64) (index uint32, ok bool) {
+	at, ok := sh.heads.Get(head)
+	return uint32(at), ok
+}
+
 // make returns the index of a new chain of one block.
 func (sh *shard) make(parent uint32, blockSize int, head []uint64) (index uint32, ok bool) {
 	var c *chain
@@ -121,7 +127,7 @@ func (sh *shard) make(parent uint32, blockSize int, head []uint64) (index uint32
 	had := c.bytes()
 	c.grow(head)
 	sh.sizes.Bytes += c.bytes() - had
-	sh.heads[head[0]] = index
+	sh.heads.Add(head[0], uint64(index))
 	sh.sizes.Chains++
 	sh.sizes.Positions++
 	return index, true
@@ -194,11 +200,15 @@ func (s *Store) Move(from, to Holder, at Ref) (ref Ref, ok bool) {
 }
 
 // Unset makes some holders of one owner not hold the block at a place any more. The place may be gone then, unless
-// another holder keeps it.
+// another holder keeps it. Where it is gone already, nothing happens.
 func (s *Store) Unset(at Ref, holders ...Holder) {
 	sh, index := s.at(at.chain())
 	sh.mu.Lock()
 	c := sh.chains[index]
+	if c == nil || at.pos() >= len(c.hashes) {
+		sh.mu.Unlock()
+		return
+	}
 	changed := false
 	for _, h := range holders {
 		if local := c.find(h, at.local()); local >= 0 && c.unset(at.pos(), local) {
@@ -223,13 +233,15 @@ func (sh *shard) drop(c *chain, index uint32, otherwise uint32) (parent uint32) 
 	if len(c.hashes) > 0 {
 		return otherwise
 	}
-	delete(sh.heads, head)
+	if slot, ok := sh.heads.Find(head); ok {
+		sh.heads.Drop(slot)
+	}
 	sh.chains[index] = nil
 	sh.unused = append(sh.unused, index)
 	sh.sizes.Chains--
 	parent = c.parent
 	if len(sh.spare) < maxSpare && c.bytes() <= maxSpareBytes {
-		c.holders, c.spans = c.holders[:0], c.spans[:0]
+		c.locals = c.locals[:0]
 		sh.spare = append(sh.spare, c)
 	} else {
 		sh.sizes.Bytes -= c.bytes()

@@ -38,7 +38,7 @@ func (l *Lookup) Run(s *Store, hashes []uint64, sources int) {
 	for done := 0; done < len(hashes); {
 		sh := s.shardOf(hashes[done])
 		sh.mu.RLock()
-		index, ok := sh.heads[hashes[done]]
+		index, ok := sh.find(hashes[done])
 		if !ok {
 			sh.mu.RUnlock()
 			return
@@ -72,11 +72,12 @@ func (l *Lookup) pass(c *chain, infos []info, done, n int) (any bool) {
 		l.number = 1
 	}
 	l.tiered = l.tiered[:0]
-	for local, h := range c.holders {
-		if int(h) >= len(infos) { // noHolder too
+	for local := range c.locals {
+		lh := &c.locals[local]
+		if int(lh.holder) >= len(infos) { // noHolder too
 			continue
 		}
-		in := infos[h]
+		in := infos[lh.holder]
 		if int(in.source) >= len(l.Matches) {
 			continue
 		}
@@ -89,7 +90,7 @@ func (l *Lookup) pass(c *chain, infos []info, done, n int) (any bool) {
 			continue
 		}
 		*v = visit{l.number, int32(local)}
-		blocks := min(int(c.spans[local].prefix), n)
+		blocks := min(int(lh.prefix), n)
 		m.Blocks += int32(blocks)
 		m.Weight += int32(blocks) * in.weight
 		any = any || blocks == n
@@ -105,8 +106,8 @@ func (l *Lookup) pass(c *chain, infos []info, done, n int) (any bool) {
 func (l *Lookup) meetAgain(c *chain, infos []info, in info, local, n int) {
 	v := &l.visits[in.source]
 	if first := v.local; first >= 0 {
-		weight := infos[c.holders[first]].weight
-		blocks := int32(min(int(c.spans[first].prefix), n))
+		weight := infos[c.locals[first].holder].weight
+		blocks := int32(min(int(c.locals[first].prefix), n))
 		m := &l.Matches[in.source]
 		m.Blocks -= blocks
 		m.Weight -= blocks * weight
@@ -163,7 +164,7 @@ func (s *Store) Demote(hashes []uint64, first int, from []Holder, to Holder, kee
 	for done := 0; done < len(hashes); {
 		sh := s.shardOf(hashes[done])
 		sh.mu.Lock()
-		index, ok := sh.heads[hashes[done]]
+		index, ok := sh.find(hashes[done])
 		if !ok {
 			sh.mu.Unlock()
 			return taken
@@ -209,7 +210,7 @@ func (s *Store) Find(hashes []uint64) (last Ref, ok bool) {
 	for done := 0; done < len(hashes); {
 		sh := s.shardOf(hashes[done])
 		sh.mu.RLock()
-		index, found := sh.heads[hashes[done]]
+		index, found := sh.find(hashes[done])
 		if !found {
 			sh.mu.RUnlock()
 			return NoRef, false

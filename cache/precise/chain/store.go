@@ -10,13 +10,15 @@
 // A holder is one (endpoint instance, data-parallel rank, tier). Its bit in a chain is a local one, given at its first
 // block there, so that a chain that one endpoint has costs one word a block, whatever the size of the pool.
 //
-// Memory, in bytes: per chain about 200; per position 8 for the hash and 8 for every 64 holders of the chain. The
+// Memory, in bytes: per chain about 250; per position 8 for the hash and 8 for every 64 holders of the chain. The
 // holders' own tables, which map their engine's names to positions here, are theirs (package precise).
 package chain
 
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/sluice-epp/sluice/cache/precise/table"
 )
 
 const (
@@ -52,13 +54,11 @@ type Store struct {
 // shard holds the chains whose first hash falls to it, under one lock. No two shards are ever locked at once.
 type shard struct {
 	mu     sync.RWMutex
-	heads  map[uint64]uint32 // first hash → index in chains
-	chains []*chain          // nil: unused
-	unused []uint32          // indices of unused places
-	spare  []*chain          // empty chains to use again
+	heads  table.Table // first hash → index in chains
+	chains []*chain    // nil: unused
+	unused []uint32    // indices of unused places
+	spare  []*chain    // empty chains to use again
 	sizes  Sizes
-
-	_ [32]byte // keeps neighbours' locks off this one's cache line
 }
 
 // Sizes counts what the index holds.
@@ -76,9 +76,6 @@ type Sizes struct {
 // New returns an empty index.
 func New() *Store {
 	s := &Store{}
-	for i := range s.shards {
-		s.shards[i].heads = make(map[uint64]uint32)
-	}
 	s.infos.Store(&[]info{})
 	return s
 }
@@ -132,7 +129,7 @@ func (s *Store) Sizes() Sizes {
 		all.Chains += sh.sizes.Chains
 		all.Positions += sh.sizes.Positions
 		all.Bits += sh.sizes.Bits
-		all.Bytes += sh.sizes.Bytes
+		all.Bytes += sh.sizes.Bytes + sh.heads.Bytes() + 12*cap(sh.chains)
 		sh.mu.RUnlock()
 	}
 	return all
@@ -142,30 +139,26 @@ func (s *Store) Sizes() Sizes {
 func (s *Store) shardOf(head uint64) *shard { return &s.shards[head>>(64-shardBits)] }
 
 // Ref is the place of a block in the index, and of a holder's bit there: chain (32 bits), position (12), local holder
-// (12). Its lowest 8 bits are zero, for the use of whoever keeps it. It is good as long as the holder, or another one of
-// the same owner, has the block.
+// (12), 56 bits in all. It is good as long as the holder, or another one of the same owner, has the block.
 type Ref uint64
 
 const (
-	refBits    = 8
 	localBits  = 12
 	posBits    = 12
 	maxLength  = 1 << posBits
 	maxHolders = 1 << localBits
-	// refMask covers the bits of a Ref that its keeper may use.
-	refMask = 1<<refBits - 1
 )
 
 // NoRef is the place before the first block.
 const NoRef = ^Ref(0)
 
 func newRef(chain uint32, pos, local int) Ref {
-	return Ref(chain)<<32 | Ref(pos)<<(refBits+localBits) | Ref(local)<<refBits
+	return Ref(chain)<<(posBits+localBits) | Ref(pos)<<localBits | Ref(local)
 }
 
-func (r Ref) chain() uint32 { return uint32(r >> 32) }
-func (r Ref) pos() int      { return int(r>>(refBits+localBits)) & (maxLength - 1) }
-func (r Ref) local() int    { return int(r>>refBits) & (maxHolders - 1) }
+func (r Ref) chain() uint32 { return uint32(r >> (posBits + localBits)) }
+func (r Ref) pos() int      { return int(r>>localBits) & (maxLength - 1) }
+func (r Ref) local() int    { return int(r) & (maxHolders - 1) }
 
 // at is the shard and the index of a chain by its id.
 func (s *Store) at(id uint32) (*shard, uint32) {

@@ -195,7 +195,7 @@ func (s *Store) check(t *rapid.T) {
 			if c == nil {
 				continue
 			}
-			if sh.heads[c.hashes[0]] != uint32(index) {
+			if at, ok := sh.find(c.hashes[0]); !ok || at != uint32(index) {
 				t.Fatalf("chain %d of shard %d is not found by its head", index, i)
 			}
 			want.Chains++
@@ -204,13 +204,13 @@ func (s *Store) check(t *rapid.T) {
 			if c.parent != noChain {
 				kids[c.parent]++
 			}
-			counts := make([]span, len(c.holders))
+			counts := make([]localHolder, len(c.locals))
 			for p, hash := range c.hashes {
 				if seen[hash] {
 					t.Fatalf("block %x is in two places", hash)
 				}
 				seen[hash] = true
-				for local := range c.holders {
+				for local := range c.locals {
 					if c.has(p, local) {
 						want.Bits++
 						counts[local].count++
@@ -221,8 +221,9 @@ func (s *Store) check(t *rapid.T) {
 				}
 			}
 			for local, n := range counts {
-				if n != c.spans[local] || (n.count == 0) != (c.holders[local] == noHolder) {
-					t.Fatalf("local %d holds %+v, counted %+v, holder %d", local, n, c.spans[local], c.holders[local])
+				lh := c.locals[local]
+				if n.count != lh.count || n.prefix != lh.prefix || (n.count == 0) != (lh.holder == noHolder) {
+					t.Fatalf("local %d holds %+v, counted %+v", local, n, lh)
 				}
 			}
 		}
@@ -231,6 +232,7 @@ func (s *Store) check(t *rapid.T) {
 		}
 	}
 	for i := range s.shards {
+		want.Bytes += s.shards[i].heads.Bytes() + 12*cap(s.shards[i].chains)
 		for index, c := range s.shards[i].chains {
 			if c != nil && c.kids != kids[uint32(i)<<indexBits|uint32(index)] {
 				t.Fatalf("chain has %d children, counted %d", kids[uint32(i)<<indexBits|uint32(index)], c.kids)

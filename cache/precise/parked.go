@@ -1,0 +1,143 @@
+package precise
+
+// The bounds of what one source parks: blocks whose parent it has not heard of yet.
+const (
+	maxParkedBlocks = 2048
+	maxParkedTokens = 1 << 17
+)
+
+// run is a stretch of blocks that follow one another, as one event has them.
+type run struct {
+	names     []uint64 // the engine's
+	parent    uint64
+	hasParent bool
+	tokens    []uint32
+	blockSize int
+	extra     []uint64 // by block, 0 for none; nil: none at all
+	adapter   uint64   // see keys.adapter
+	tier      *tier
+	group     int
+}
+
+func (r *run) extraOf(block int) uint64 {
+	if r.extra == nil {
+		return 0
+	}
+	return r.extra[block]
+}
+
+// parked holds the runs whose parent is unknown, by that parent, oldest first. A run stays as it is announced: its blocks'
+// hashes depend on all tokens before them and cannot be guessed.
+type parked struct {
+	byParent map[uint64][]*run
+	byName   map[uint64]*run // every block of every run
+	order    []*run          // oldest first; a run without names was taken
+	blocks   int
+	tokens   int
+}
+
+// add parks a copy of a run, and reports how many blocks had to go for it.
+func (p *parked) add(r *run) (dropped int) {
+	if len(r.names) > maxParkedBlocks || len(r.tokens) > maxParkedTokens {
+		return len(r.names)
+	}
+	if p.byName == nil {
+		p.byParent, p.byName = make(map[uint64][]*run), make(map[uint64]*run)
+	}
+	for _, name := range r.names { // an engine may repeat itself
+		if p.byName[name] != nil {
+			return 0
+		}
+	}
+	for len(p.order) > 0 && (p.blocks+len(r.names) > maxParkedBlocks || p.tokens+len(r.tokens) > maxParkedTokens) {
+		oldest := p.order[0]
+		p.order = p.order[1:]
+		dropped += len(oldest.names)
+		p.unlink(oldest)
+	}
+	c := *r
+	c.names = append([]uint64(nil), r.names...)
+	c.tokens = append([]uint32(nil), r.tokens...)
+	if r.extra != nil {
+		c.extra = append([]uint64(nil), r.extra...)
+	}
+	p.byParent[c.parent] = append(p.byParent[c.parent], &c)
+	for _, name := range c.names {
+		p.byName[name] = &c
+	}
+	p.order = append(p.order, &c)
+	p.blocks += len(c.names)
+	p.tokens += len(c.tokens)
+	return dropped
+}
+
+// unlink makes a run's blocks unknown; what is left of it has no names.
+func (p *parked) unlink(r *run) {
+	for _, name := range r.names {
+		delete(p.byName, name)
+	}
+	siblings := p.byParent[r.parent]
+	for i, s := range siblings {
+		if s == r {
+			siblings = append(siblings[:i], siblings[i+1:]...)
+			break
+		}
+	}
+	if len(siblings) == 0 {
+		delete(p.byParent, r.parent)
+	} else {
+		p.byParent[r.parent] = siblings
+	}
+	p.blocks -= len(r.names)
+	p.tokens -= len(r.tokens)
+	r.names = nil
+}
+
+// take takes out the runs that wait for a block.
+func (p *parked) take(name uint64) []*run {
+	waiting := p.byParent[name]
+	if waiting == nil {
+		return nil
+	}
+	taken := make([]*run, len(waiting))
+	for i, r := range waiting {
+		c := *r
+		taken[i] = &c
+	}
+	for len(p.byParent[name]) > 0 {
+		p.unlink(p.byParent[name][0])
+	}
+	kept := p.order[:0]
+	for _, r := range p.order {
+		if r.names != nil {
+			kept = append(kept, r)
+		}
+	}
+	clear(p.order[len(kept):])
+	p.order = kept
+	return taken
+}
+
+// removed says that the engine removed a block: what follows it cannot be reached any more. It reports whether the block
+// was parked.
+func (p *parked) removed(name uint64, group int, t *tier) bool {
+	r := p.byName[name]
+	if r == nil || r.group != group || r.tier != t {
+		return false
+	}
+	for i, n := range r.names {
+		if n != name {
+			continue
+		}
+		for _, gone := range r.names[i:] {
+			delete(p.byName, gone)
+		}
+		p.blocks -= len(r.names) - i
+		p.tokens -= len(r.tokens) - i*r.blockSize
+		r.names, r.tokens = r.names[:i], r.tokens[:i*r.blockSize]
+		break
+	}
+	return true
+}
+
+func (p *parked) clear() { *p = parked{} }

@@ -1,0 +1,299 @@
+package precise
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-epp/sluice/cache/approx"
+	"github.com/sluice-epp/sluice/cache/kvevents/cursor"
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// TypeName is the plugin's type in configuration files.
+const TypeName = "precise-prefix-cache-producer"
+
+// Producer is the plugin.
+type Producer struct {
+	name     string
+	params   Parameters
+	hub      *hub
+	fallback *approx.Producer
+	config   CacheConfig
+	now      func() time.Duration
+	logger   *slog.Logger
+	types    *collector
+	audit    audit
+	noTokens atomic.Int64
+
+	prompts sync.Pool
+
+	tokens scheduling.ValueKey[scheduling.TokenizedPrompt]
+	blocks scheduling.ValueKey[promptValue]
+	info   scheduling.Key[scheduling.PrefixCacheMatchInfo]
+	state  scheduling.StateKey[flightState]
+}
+
+// promptValue carries a request's prompt from Produce to Committed.
+type promptValue struct{ *prompt }
+
+// flightState is a flight's prompt; nil where its tokens are not known.
+type flightState struct{ *prompt }
+
+// Produce looks the prompt up and publishes match info for every candidate. A prompt whose tokens are not known exactly
+// is left to the approximate index: the engine's events are of no use for it.
+func (p *Producer) Produce(ctx context.Context, c *scheduling.Cycle) error {
+	h := p.hub
+	h.adopt(c.Snapshot)
+	h.queue.expire(c.Now)
+	known, _ := p.tokens.In(c).Get()
+	if !known.Exact || len(known.Tokens) == 0 {
+		p.noTokens.Add(1)
+		return p.fallback.Produce(ctx, c)
+	}
+	pr := p.take()
+	fallback := p.defaultSize(c)
+	sizes := p.sizes(fallback)
+	adapter := h.keys.adapter([]byte(c.Request.Model))
+	if !h.adapters.isAdapter(c.Request.Model, adapter) {
+		adapter = 0
+	}
+	pr.hash(&h.keys, sizes[:], adapter, c.Request.CacheSalt, known, p.params.MaxPrefixTokens)
+	count := int(h.sources.Load())
+	for i := range pr.cuts {
+		if cut := &pr.cuts[i]; cut.size > 0 {
+			cut.lookup.Run(h.store, cut.hashes, count)
+		}
+	}
+	p.publish(c, pr, fallback)
+	p.blocks.In(c).Set(promptValue{pr})
+	return nil
+}
+
+// sizes are the block sizes to cut a prompt at: those in use, and one for endpoints that have not told theirs.
+func (p *Producer) sizes(fallback int) (sizes [maxSizes]int) {
+	n := 0
+	for _, size := range *p.hub.sizes.Load() {
+		if n < maxSizes-1 || size == fallback {
+			sizes[min(n, maxSizes-1)] = size
+			n++
+		}
+		if size == fallback {
+			fallback = 0
+		}
+	}
+	if fallback != 0 {
+		sizes[min(n, maxSizes-1)] = fallback
+	}
+	return sizes
+}
+
+// defaultSize is the block size of endpoints whose events have not told it: what the first one says in its metrics, or
+// else the configured one.
+func (p *Producer) defaultSize(c *scheduling.Cycle) int {
+	if p.config != nil {
+		if i := c.Candidates.Next(0); i >= 0 {
+			if size, _, ok := p.config.CacheConfig(i, c.Snapshot.Endpoints[i].Generation); ok {
+				return size
+			}
+		}
+	}
+	return p.params.BlockSizeTokens
+}
+
+// publish gives every candidate its match.
+func (p *Producer) publish(c *scheduling.Cycle, pr *prompt, fallback int) {
+	column := p.info.In(c)
+	all := p.hub.members.Load()
+	nothing := scheduling.PrefixCacheMatchInfo{TotalBlocks: pr.tokens / fallback, BlockSizeTokens: fallback}
+	for o := c.Candidates.Next(0); o >= 0; o = c.Candidates.Next(o + 1) {
+		if o >= len(all.byOrdinal) || all.byOrdinal[o] == nil || !c.Snapshot.Holds(o, all.byOrdinal[o].endpoint.Generation) {
+			column.Set(o, nothing)
+			continue
+		}
+		if _, f, ok := pr.bestOf(all.byOrdinal[o], fallback); ok {
+			column.Set(o, f.info)
+		} else {
+			column.Set(o, nothing)
+		}
+	}
+}
+
+// bestOf is the rank of an endpoint that holds most of the prompt. Which rank will serve, the endpoint decides.
+func (p *prompt) bestOf(m *member, fallback int) (on *source, best found, ok bool) {
+	ranks := *m.ranks.Load()
+	for i := range ranks {
+		f, known := p.of(ranks[i].source, fallback)
+		if known && (!ok || f.weight > best.weight) {
+			on, best, ok = ranks[i].source, f, true
+		}
+	}
+	return on, best, ok
+}
+
+func (p *Producer) take() *prompt {
+	if pr, ok := p.prompts.Get().(*prompt); ok {
+		return pr
+	}
+	return &prompt{}
+}
+
+func (p *Producer) giveBack(pr *prompt) {
+	pr.reset()
+	p.prompts.Put(pr)
+}
+
+// Committed notes what the picked endpoint will hold soon.
+func (p *Producer) Committed(c *scheduling.Cycle, f *scheduling.Flight) {
+	value := p.blocks.In(c)
+	pr, ok := value.Get()
+	if !ok || pr.prompt == nil {
+		p.fallback.Committed(c, f)
+		return
+	}
+	value.Set(promptValue{}) // the flight has it now
+	p.state.Of(f).prompt = pr.prompt
+	p.settleOn(pr.prompt, f.Endpoint, p.defaultSize(c), c.Request.KVReportFull, c.Now)
+	if known, _ := p.tokens.In(c).Get(); known.Count != len(known.Tokens) {
+		pr.predicted = -1 // several prompts: the engine counts them together
+	}
+}
+
+// settleOn makes a flight's prompt one that an endpoint serves.
+func (p *Producer) settleOn(pr *prompt, e *scheduling.Endpoint, fallback int, report bool, now time.Duration) {
+	pr.endpoint, pr.on, pr.predicted = e, nil, -1
+	m := p.hub.member(e.Ordinal, e.Generation)
+	if m == nil {
+		return
+	}
+	on, best, ok := pr.bestOf(m, fallback)
+	if !ok {
+		return
+	}
+	pr.on, pr.cut, pr.cached = on, best.cut, best.info.CachedBlockCount
+	size := best.info.BlockSizeTokens
+	pr.predicted = min(pr.cached, (pr.tokens-1)/size) * size
+	pr.tick = on.now()
+	hashes := pr.cuts[pr.cut].hashes
+	if report {
+		pr.reported = on.report(hashes)
+	}
+	live := on.is(cursor.Live)
+	switch {
+	case !live:
+		pr.routed = on.routed.add(hashes, 0, size, 0) != nil
+	case p.params.SpeculativeIndexing:
+		if rec := on.routed.add(hashes, min(pr.cached, len(hashes)), size, now+speculativeTTL); rec != nil {
+			p.hub.queue.push(rec)
+			pr.routed = true
+		}
+	}
+}
+
+// speculativeTTL is how long a pick counts as present without an event that confirms it.
+const speculativeTTL = 2 * time.Second
+
+// unsettle takes back what settleOn did.
+func (p *Producer) unsettle(pr *prompt) {
+	if pr.on == nil {
+		return
+	}
+	hashes := pr.cuts[pr.cut].hashes
+	if pr.routed {
+		pr.on.routed.drop(hashes[min(pr.cached, len(hashes)):])
+	}
+	if pr.reported > 0 {
+		pr.on.endReport(hashes[:pr.reported])
+	}
+	pr.on, pr.routed, pr.reported = nil, false, 0
+}
+
+// Moved makes the endpoint that served the one that will hold the prompt.
+func (p *Producer) Moved(f *scheduling.Flight, from *scheduling.Endpoint) {
+	pr := p.state.Of(f).prompt
+	if pr == nil {
+		p.fallback.Moved(f, from)
+		return
+	}
+	p.unsettle(pr)
+	p.settleOn(pr, f.Endpoint, p.params.BlockSizeTokens, false, p.now())
+	pr.predicted = -1 // the match is from the pick, another time
+}
+
+// FirstToken tells nothing that the engine's events do not.
+func (p *Producer) FirstToken(f *scheduling.Flight, now time.Duration) {
+	if p.state.Of(f).prompt == nil {
+		p.fallback.FirstToken(f, now)
+	}
+}
+
+// Done compares what was believed with what the engine reports, and lets the prompt go.
+func (p *Producer) Done(f *scheduling.Flight, now time.Duration) {
+	state := p.state.Of(f)
+	pr := state.prompt
+	if pr == nil {
+		p.fallback.Done(f, now)
+		return
+	}
+	switch {
+	case failed(f.Outcome):
+		p.unsettle(pr)
+	case f.Outcome.Reason == scheduling.EndComplete && f.Outcome.Usage.CachedTokens >= 0 && pr.on != nil && pr.predicted >= 0:
+		p.compare(pr, f.Outcome.Usage.CachedTokens)
+	}
+	if pr.on != nil && pr.reported > 0 {
+		pr.on.endReport(pr.cuts[pr.cut].hashes[:pr.reported])
+	}
+	*state = flightState{}
+	p.giveBack(pr)
+}
+
+// compare is the audit of one request.
+func (p *Producer) compare(pr *prompt, reported int) {
+	p.audit.note(pr.predicted, reported)
+	if reported >= pr.predicted {
+		return
+	}
+	c := &pr.cuts[pr.cut]
+	first := reported / c.size
+	pr.on.contradict(c.hashes, c.size, first, pr.tick)
+	pr.on.routed.drop(c.hashes[min(first, len(c.hashes)):])
+}
+
+func failed(o scheduling.Outcome) bool {
+	return o.Status >= 400 || (o.Reason == scheduling.EndError && o.Status == 0)
+}
+
+// CacheLost forgets what an endpoint instance held: its engine was restarted in place, or put to sleep.
+func (p *Producer) CacheLost(ordinal int, generation uint64, restarted bool) {
+	p.hub.cacheLost(ordinal, generation, restarted)
+	p.fallback.CacheLost(ordinal, generation, restarted)
+}
+
+// SnapshotChanged makes the hub follow the endpoints, and frees what those that went held.
+func (p *Producer) SnapshotChanged(s *scheduling.Snapshot) {
+	p.hub.adopt(s)
+	p.fallback.SnapshotChanged(s)
+}
+
+// TierWeights are the weights of the tiers by name; configured reports whether any is not the default.
+func (p *Producer) TierWeights() (weights map[string]float64, configured bool) {
+	return p.params.Tiers, !maps.Equal(p.params.Tiers, defaultTiers) || p.params.OtherTier != defaultOtherTier
+}
+
+// Warm waits until the engines' caches are known from what they have published, or it is clear that some will not tell;
+// at most until ctx is over. It returns the number of endpoints that are not known.
+func (p *Producer) Warm(ctx context.Context) (late int) { return p.hub.readyIn(ctx) }
+
+// Close ends the plugin's share in the index.
+func (p *Producer) Close() error {
+	p.types.producers.Remove(p)
+	err := p.fallback.Close()
+	if e := p.hub.leave(); e != nil {
+		return e
+	}
+	return err
+}

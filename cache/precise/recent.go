@@ -1,0 +1,80 @@
+package precise
+
+import "github.com/sluice-epp/sluice/cache/precise/chain"
+
+// recent are the blocks that a source stored last: an array in which later ones overwrite earlier ones.
+type recent [recentSlots]stored
+
+type stored struct {
+	hash uint64 // the index's
+	name uint64 // the engine's
+	tick uint32
+}
+
+const (
+	recentSlots = 4096
+	recentBytes = recentSlots * 24
+)
+
+func (s *source) watchRecent() {
+	if s.recent == nil {
+		s.recent = new(recent)
+	}
+}
+
+func (s *source) noteRecent(hash, name uint64) {
+	if s.recent != nil {
+		s.recent[hash%recentSlots] = stored{hash, name, s.tick}
+	}
+}
+
+// now is the source's tick, for contradict.
+func (s *source) now() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tick
+}
+
+// contradict takes in that the engine did not have the blocks of a prompt from number first on when it looked, some time
+// after tick. Those that it stored since are there, in one copy; the others are not believed any more until it stores
+// them again. As long as nothing is known of what was stored when, which is up to the first contradiction of a live
+// source, nothing is concluded: the block may have gone and come between the pick and the end of the request.
+func (s *source) contradict(hashes []uint64, blockSize, first int, tick uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.stats.contradictions.Add(1)
+	if s.recent == nil {
+		s.watchRecent()
+		return
+	}
+	var holders []chain.Holder
+	for _, t := range s.held {
+		if t.size == blockSize {
+			holders = append(holders, t.holder)
+		}
+	}
+	n := s.store.Demote(hashes, first, holders, s.shadow, func(hash uint64) bool {
+		r := s.recent[hash%recentSlots]
+		if r.hash != hash || int32(r.tick-tick) <= 0 {
+			return false
+		}
+		s.settle(r.name)
+		return true
+	})
+	s.doubted += n
+	s.stats.doubted.Add(int64(n))
+}
+
+// settle makes the counts of a block one.
+func (s *source) settle(name uint64) {
+	for _, t := range s.held {
+		for i := range t.groups {
+			if slot, ok := t.groups[i].table.Find(name); ok {
+				t.groups[i].table.Settle(slot)
+			}
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package precise
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-epp/sluice/cache/precise/chain"
+	"github.com/sluice-epp/sluice/cache/precise/table"
+)
+
+// routed is what was sent to a source's engine and not confirmed by its events: speculation for as long as an event takes,
+// and, while the events of a source cannot be trusted, all that is known of what is new there. Its names are the index's
+// own hashes, as the engine's are not known yet.
+type routed struct {
+	store *chain.Store
+	limit int // blocks
+
+	mu     sync.Mutex
+	holder chain.Holder
+	table  table.Table
+	kept   []*record // without an end, oldest first
+	closed bool
+	refs   []chain.Ref
+}
+
+// record is one pick's share.
+type record struct {
+	on     *routed
+	hashes []uint64
+	until  time.Duration // 0: none
+}
+
+var records = sync.Pool{New: func() any { return new(record) }}
+
+// add makes the source's engine have the blocks of a prompt from number first on; all before are known. A record without
+// an end stays until there is no room for it.
+func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration) *record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || first >= len(hashes) {
+		return nil
+	}
+	for len(r.kept) > 0 && r.table.Len()+len(hashes)-first > r.limit {
+		r.remove(r.kept[0])
+		r.kept = r.kept[1:]
+	}
+	if r.table.Len()+len(hashes)-first > r.limit {
+		return nil
+	}
+	parent, parentHash := chain.NoRef, uint64(0)
+	if first > 0 {
+		at, ok := r.store.Find(hashes[:first])
+		if ok {
+			parent, parentHash = at, hashes[first-1]
+		} else {
+			first = 0
+		}
+	}
+	if cap(r.refs) < len(hashes) {
+		r.refs = make([]chain.Ref, len(hashes))
+	}
+	refs := r.refs[:len(hashes)-first]
+	n := r.store.Insert(r.holder, parent, parentHash, blockSize, hashes[first:], refs)
+	if n == 0 {
+		return nil
+	}
+	for i, hash := range hashes[first : first+n] {
+		if slot, ok := r.table.Find(hash); ok {
+			r.table.Again(slot)
+		} else {
+			r.table.Add(hash, uint64(refs[i]))
+		}
+	}
+	rec, _ := records.Get().(*record)
+	rec.on, rec.until = r, until
+	rec.hashes = append(rec.hashes[:0], hashes[first:first+n]...)
+	if until == 0 {
+		r.kept = append(r.kept, rec)
+	}
+	return rec
+}
+
+// end undoes a record.
+func (r *routed) end(rec *record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.remove(rec)
+}
+
+// remove takes a record's blocks out, those that no other record has.
+func (r *routed) remove(rec *record) {
+	for i := len(rec.hashes) - 1; i >= 0; i-- {
+		if slot, ok := r.table.Find(rec.hashes[i]); ok {
+			at := chain.Ref(r.table.Place(slot))
+			if r.table.Less(slot) {
+				r.store.Unset(at, r.holder)
+			}
+		}
+	}
+	rec.hashes = rec.hashes[:0]
+}
+
+// drop takes blocks out that the engine turned out not to have, whoever recorded them.
+func (r *routed) drop(hashes []uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := len(hashes) - 1; i >= 0; i-- {
+		if slot, ok := r.table.Find(hashes[i]); ok {
+			at := chain.Ref(r.table.Place(slot))
+			r.table.Drop(slot)
+			r.store.Unset(at, r.holder)
+		}
+	}
+}
+
+// settleKept drops the records without an end: the source's events tell the truth again.
+func (r *routed) settleKept() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, rec := range r.kept {
+		r.remove(rec)
+	}
+	r.kept = nil
+}
+
+// forget drops everything.
+func (r *routed) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forgetLocked()
+}
+
+func (r *routed) forgetLocked() {
+	r.table.All(func(_, at uint64) bool {
+		r.store.Unset(chain.Ref(at), r.holder)
+		return true
+	})
+	r.table.Clear()
+	r.kept = nil
+}
+
+func (r *routed) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.closed = true
+		r.store.Disown(r.holder)
+		r.forgetLocked()
+		r.store.Release(r.holder)
+	}
+}
+
+// size is the number of blocks and the memory of their table.
+func (r *routed) size() (blocks, bytes int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.table.Len(), r.table.Bytes()
+}
+
+// queue holds the records that end, in the order of their ends.
+type queue struct {
+	next atomic.Int64 // the first one's end; 0: none
+
+	mu    sync.Mutex
+	ring  []*record
+	first int
+	count int
+}
+
+func (q *queue) push(rec *record) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.count == len(q.ring) {
+		wider := make([]*record, max(64, 2*len(q.ring)))
+		for i := range q.count {
+			wider[i] = q.ring[(q.first+i)%len(q.ring)]
+		}
+		q.ring, q.first = wider, 0
+	}
+	q.ring[(q.first+q.count)%len(q.ring)] = rec
+	if q.count++; q.count == 1 {
+		q.next.Store(int64(rec.until))
+	}
+}
+
+// expire ends the records whose time has come.
+func (q *queue) expire(now time.Duration) {
+	if next := q.next.Load(); next == 0 || next > int64(now) {
+		return
+	}
+	for {
+		rec := q.pop(now)
+		if rec == nil {
+			return
+		}
+		rec.on.end(rec)
+		records.Put(rec)
+	}
+}
+
+func (q *queue) pop(now time.Duration) *record {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.count == 0 || q.ring[q.first].until > now {
+		return nil
+	}
+	rec := q.ring[q.first]
+	q.ring[q.first] = nil
+	q.first = (q.first + 1) % len(q.ring)
+	q.count--
+	q.next.Store(0)
+	if q.count > 0 {
+		q.next.Store(int64(q.ring[q.first].until))
+	}
+	return rec
+}

@@ -1,0 +1,330 @@
+package precise
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-epp/sluice/cache/kvevents/cursor"
+	"github.com/sluice-epp/sluice/cache/kvevents/wire"
+	"github.com/sluice-epp/sluice/cache/precise/chain"
+	"github.com/sluice-epp/sluice/cache/precise/table"
+)
+
+// source is what one engine (an endpoint instance's data-parallel rank) holds, by its own events. It implements
+// kvevents.Sink.
+type source struct {
+	index    uint32 // its number in look-ups
+	store    *chain.Store
+	keys     *keys
+	tiers    *tierWeights
+	stats    *stats
+	limit    int // blocks; see put
+	adapters *adapters
+	routed   routed
+	// resized is called when the source's block sizes change.
+	resized func()
+
+	state   atomic.Int32 // cursor.State
+	primary atomic.Int32 // tokens of a block on the GPU, or wherever the source has blocks; 0: not known yet
+	other   atomic.Int32 // tokens of a block in the tiers whose blocks have another size; 0: none
+
+	mu     sync.Mutex // guards what follows
+	held   []*tier
+	shadow chain.Holder // keeps the places of blocks that do not count: ghosts and doubted ones
+	ghosts ghosts
+	parked parked
+	groups map[int]bool // groups that the engine has named, and whether they are of full attention
+	// recent are blocks stored last; nil until somebody doubts.
+	recent  *recent
+	doubted int // blocks that were taken for lost and are still in a table, at most
+	blocks  int // in all tables
+	heard   int // blocks in events
+	used    int // ... that told something
+	tick    uint32
+	reports reports
+	evictAt int // where the search for something to evict goes on
+	closed  bool
+
+	hashes []uint64 // scratch
+	refs   []chain.Ref
+	extra  []uint64
+
+	holders []chain.Holder
+}
+
+// tier is a source's blocks in one kind of memory.
+type tier struct {
+	weights int // index in tierWeights
+	holder  chain.Holder
+	size    int // tokens of a block; 0: not known yet
+	groups  []group
+}
+
+// group is a tier's blocks of one KV cache group. A block counts where every group of the tier has it.
+type group struct {
+	number int
+	table  table.Table
+}
+
+// maxGroups is the number of groups of full attention that an engine may have.
+const maxGroups = 8
+
+func newSource(index uint32, h *hub) *source {
+	s := &source{
+		index: index, store: h.store, keys: &h.keys, tiers: h.tiers, stats: &h.stats, limit: h.maxBlocks,
+		resized: h.sizesChanged, adapters: &h.adapters,
+		routed: routed{store: h.store, limit: h.maxRouted, holder: h.store.Register(index, 1000)},
+	}
+	s.shadow = s.store.Register(chain.NoSource, 0)
+	s.state.Store(int32(cursor.Silent))
+	return s
+}
+
+// State says how far the source's knowledge can be trusted.
+func (s *source) State(state cursor.State) {
+	s.state.Store(int32(state))
+	if state == cursor.Degraded {
+		s.mu.Lock()
+		s.watchRecent()
+		s.mu.Unlock()
+	}
+	if state == cursor.Live {
+		s.routed.settleKept()
+	}
+}
+
+func (s *source) is(state cursor.State) bool { return cursor.State(s.state.Load()) == state }
+
+// Apply takes the events of a batch in, in their order.
+func (s *source) Apply(b *wire.Batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.tick++
+	for i := range b.Events {
+		e := &b.Events[i]
+		s.heard += len(e.Hashes)
+		switch e.Kind {
+		case wire.Stored:
+			s.stored(e)
+		case wire.Removed:
+			s.removed(e)
+		case wire.Cleared:
+			s.stats.cleared.Add(1)
+			s.forget()
+			s.routed.forget()
+		}
+	}
+}
+
+// Forget makes everything that is known of the source void.
+func (s *source) Forget(cursor.Cause) { s.lose() }
+
+func (s *source) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.forget()
+		s.routed.forget()
+	}
+}
+
+// disown makes the source's blocks count for nothing, at once.
+func (s *source) disown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.held {
+		s.store.Disown(t.holder)
+	}
+	s.store.Disown(s.routed.holder)
+}
+
+// close frees everything that the source has; it takes no more events.
+func (s *source) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.forget()
+	for _, t := range s.held {
+		s.store.Release(t.holder)
+	}
+	s.held, s.ghosts = nil, ghosts{}
+	s.routed.close()
+	s.store.Release(s.shadow)
+}
+
+// forget drops all blocks, and all that was learnt of how the engine cuts its cache; the tables keep their memory for what
+// comes next.
+func (s *source) forget() {
+	s.holders = append(s.holders[:0], s.shadow)
+	for _, t := range s.held {
+		s.holders = append(s.holders, t.holder)
+	}
+	for _, t := range s.held {
+		for i := range t.groups {
+			s.sweep(&t.groups[i].table)
+		}
+		t.groups, t.size = t.groups[:0], 0
+	}
+	s.sweep(&s.ghosts.table)
+	s.ghosts.ring, s.ghosts.next = s.ghosts.ring[:0], 0
+	s.stats.blocks.Add(-int64(s.blocks))
+	s.stats.parked.Add(-int64(s.parked.blocks))
+	s.blocks, s.doubted = 0, 0
+	s.parked.clear()
+	clear(s.groups)
+}
+
+func (s *source) sweep(t *table.Table) {
+	t.All(func(_, at uint64) bool {
+		s.store.Unset(chain.Ref(at), s.holders...)
+		return true
+	})
+	t.Clear()
+}
+
+// tierOf is the tier of a medium; it is made where there is none and create says so.
+func (s *source) tierOf(medium string, create bool) *tier {
+	w := s.tiers.indexOf(medium)
+	for _, t := range s.held {
+		if t.weights == w {
+			return t
+		}
+	}
+	if !create {
+		return nil
+	}
+	t := &tier{weights: w, holder: s.store.Register(s.index, s.tiers.weights[w])}
+	s.held = append(s.held, t)
+	return t
+}
+
+// groupOf is the table of a group; it is made where there is none and create says so. A second group makes all blocks
+// incomplete, as only the first has them.
+func (s *source) groupOf(t *tier, number int, create bool) *group {
+	for i := range t.groups {
+		if t.groups[i].number == number {
+			return &t.groups[i]
+		}
+	}
+	if !create || len(t.groups) == maxGroups {
+		return nil
+	}
+	for i := range t.groups {
+		t.groups[i].table.All(func(_, at uint64) bool {
+			s.store.Move(t.holder, s.shadow, chain.Ref(at))
+			return true
+		})
+	}
+	n := len(t.groups)
+	if n < cap(t.groups) {
+		t.groups = t.groups[:n+1] // with a table that forget has emptied
+		t.groups[n].number = number
+	} else {
+		t.groups = append(t.groups, group{number: number})
+	}
+	return &t.groups[n]
+}
+
+// find is where a block of the source is, in whichever tier or among its ghosts.
+func (s *source) find(name uint64) (at chain.Ref, ok bool) {
+	for _, t := range s.held {
+		for i := range t.groups {
+			if at, ok := t.groups[i].table.Get(name); ok {
+				return chain.Ref(at), true
+			}
+		}
+	}
+	place, ok := s.ghosts.table.Get(name)
+	return chain.Ref(place), ok
+}
+
+// inTables reports whether the engine still has a block anywhere.
+func (s *source) inTables(name uint64) bool {
+	for _, t := range s.held {
+		for i := range t.groups {
+			if _, ok := t.groups[i].table.Find(name); ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sized notes the size of a tier's blocks as its events have it.
+func (s *source) sized(t *tier, blockSize int) {
+	if t.size == blockSize {
+		return
+	}
+	if t.size != 0 {
+		s.stats.resized.Add(1)
+	}
+	t.size = blockSize
+	primary, other := blockSize, 0
+	for _, u := range s.held {
+		if s.tiers.isGPU(u.weights) && u.size != 0 {
+			primary = u.size
+		}
+	}
+	for _, u := range s.held {
+		if u.size != 0 && u.size != primary {
+			other = u.size
+		}
+	}
+	before, beside := s.primary.Swap(int32(primary)), s.other.Swap(int32(other))
+	if before != int32(primary) || beside != int32(other) {
+		s.resized()
+	}
+}
+
+// applied counts blocks of events that told something.
+func (s *source) applied(blocks int) {
+	s.used += blocks
+	s.stats.applied.Add(int64(blocks))
+}
+
+// unapplied reports whether events arrive and none tells anything that can be used: the sign of a dialect that is not
+// understood, or of a history that is missing.
+func (s *source) unapplied() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard >= unappliedBlocks && s.used == 0
+}
+
+// unappliedBlocks is how many blocks of events must have told nothing before that is said.
+const unappliedBlocks = 64
+
+// report notes that a request for a prompt makes the engine announce again what it reuses; endReport ends that for what
+// report returned.
+func (s *source) report(hashes []uint64) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reports.begin(hashes)
+}
+
+func (s *source) endReport(hashes []uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reports.end(hashes)
+}
+
+// bytes is the memory of the source's tables.
+func (s *source) bytes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.ghosts.table.Bytes() + 8*cap(s.ghosts.ring) + 4*s.parked.tokens + 64*s.parked.blocks
+	for _, t := range s.held {
+		for i := range t.groups {
+			n += t.groups[i].table.Bytes()
+		}
+	}
+	if s.recent != nil {
+		n += recentBytes
+	}
+	return n
+}
