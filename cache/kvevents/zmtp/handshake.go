@@ -74,48 +74,57 @@ func (c *Conn) handshake(dialled bool) error {
 		return err
 	}
 	deadline := time.Now().Add(c.options.HandshakeTimeout)
-	peer, err := c.greet(deadline, dialled)
-	if err != nil {
-		return err
-	}
-	c.commands = commandsSubscribe(peer)
-	if err := c.writeAll(time.Until(deadline), appendCommand(nil, commandReady, readyData(c.socket))); err != nil {
-		return err
-	}
-	return c.ready(deadline)
-}
-
-// greet exchanges greetings. libzmq hangs up on a mechanism that is not its own, and names its own first only where it
-// has not heard the other yet. So the side that dialled names NULL after the peer has spoken, unless the peer waits too.
-func (c *Conn) greet(deadline time.Time, dialled bool) (peer []byte, err error) {
 	own := greeting()
 	if dialled {
 		if err := c.writeAll(time.Until(deadline), own[:versionEnd]); err != nil {
-			return nil, err
+			return err
 		}
 		own = own[versionEnd:]
-		if err := c.SetReadDeadline(time.Now().Add(c.options.HandshakeTimeout / 5)); err != nil {
-			return nil, err
-		}
-		if _, err := c.in.greeting(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil, err
-		}
 	}
-	if err := c.SetReadDeadline(deadline); err != nil {
-		return nil, err
+	if err := c.exchange(deadline, dialled, own, c.hearGreeting); err != nil {
+		return err
 	}
-	if err := c.writeAll(time.Until(deadline), own); err != nil {
-		return nil, err
-	}
-	peer, err = c.in.greeting()
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = fmt.Errorf("closed amid the greeting, as a peer may that asks for a mechanism other than NULL: %w", err)
-	}
-	return peer, err
+	own = appendCommand(nil, commandReady, readyData(c.socket))
+	return c.exchange(deadline, dialled, own, func() error { return c.hearReady(deadline) })
 }
 
-// ready reads the peer's READY and tells it if the socket types do not go together.
-func (c *Conn) ready(deadline time.Time) error {
+// exchange says this side's part and hears the peer's. libzmq hangs up on a mechanism or socket type that does not suit
+// it, and names its own before that only where it has not heard the other's yet. So the side that dialled speaks second,
+// unless the peer waits as well.
+func (c *Conn) exchange(deadline time.Time, dialled bool, own []byte, hear func() error) error {
+	heard := false
+	if dialled {
+		if err := c.SetReadDeadline(time.Now().Add(c.options.HandshakeTimeout / 5)); err != nil {
+			return err
+		}
+		err := hear()
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		heard = err == nil
+	}
+	if err := c.SetReadDeadline(deadline); err != nil {
+		return err
+	}
+	if err := c.writeAll(time.Until(deadline), own); err != nil || heard {
+		return err
+	}
+	return hear()
+}
+
+func (c *Conn) hearGreeting() error {
+	peer, err := c.in.greeting()
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("closed amid the greeting, as a peer may that asks for a mechanism other than NULL: %w", err)
+	}
+	if err == nil {
+		c.commands = commandsSubscribe(peer)
+	}
+	return err
+}
+
+// hearReady reads the peer's READY, and tells the peer if the socket types do not go together.
+func (c *Conn) hearReady(deadline time.Time) error {
 	_, command, err := c.in.next()
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ func newReader(source func(p []byte, begun bool) (int, error), o Options) *reade
 	return &reader{source: source, maxBytes: o.MaxFrameBytes, maxFrames: o.MaxFrames, input: make([]byte, inputBytes)}
 }
 
-// greeting reads the peer's greeting, and gives it again until next is called; it aliases input.
+// greeting reads the peer's greeting, which aliases input until the next call.
 func (r *reader) greeting() ([]byte, error) {
 	for r.to < greetingBytes {
 		if err := r.fill(); err != nil {
