@@ -109,6 +109,10 @@ bench: ## Run the Go benchmarks
 bench-stream: build ## Measure the ext_proc stream end to end beside a null server, one line a row
 	$(GO) run ./bench/stream -sluice bin/sluice $(BENCHFLAGS)
 
+.PHONY: bench-index
+bench-index: ## Measure the precise prefix index: look-ups, events, memory, one line a row
+	$(GO) run ./bench/index $(BENCHFLAGS)
+
 ##### Tools, pinned in tools/
 
 $(TOOLS)/bin/golangci-lint: tools/go.mod tools/go.sum
