@@ -87,9 +87,10 @@ func TestLibzmqSubscriberOutlivesRestarts(t *testing.T) {
 		z.recv("t", string([]byte{byte(life)}))
 		q.Close()
 		q = NewPublisher(PublisherOptions{})
-		if _, err := q.Listen(addr.String()); err != nil {
-			t.Fatal(err)
-		}
+		eventually(t, "the port can be bound again", func() bool {
+			_, err := q.Listen(addr.String())
+			return err == nil
+		})
 	}
 	q.Close()
 }

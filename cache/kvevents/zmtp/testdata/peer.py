@@ -16,10 +16,12 @@ Options: sndhwm, rcvhwm, heartbeat (ms), mechanism (PLAIN or CURVE, this side be
 The end of standard input ends the process, and so do two minutes.
 """
 
+import errno
 import queue
 import signal
 import sys
 import threading
+import time
 import zlib
 
 import zmq
@@ -59,8 +61,19 @@ def open_socket(context, kind, how, address, options):
     if options.get("mechanism") == "CURVE":
         _, socket.curve_secretkey = zmq.curve_keypair()
         socket.curve_server = True
-    (socket.bind if how == "bind" else socket.connect)(address)
+    (bind if how == "bind" else zmq.Socket.connect)(socket, address)
     return socket
+
+
+def bind(socket, address):
+    """Binds, and waits for a port that another process has for a moment."""
+    for attempt in range(100):
+        try:
+            return socket.bind(address)
+        except zmq.ZMQError as error:
+            if error.errno != errno.EADDRINUSE or attempt == 99:
+                raise
+            time.sleep(0.1)
 
 
 def flood(socket, first, count, size):
