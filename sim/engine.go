@@ -46,6 +46,7 @@ type Engine struct {
 	now     time.Duration // of the latest Begin or Complete
 	end     time.Duration
 	inStep  bool
+	held    bool // nothing is admitted
 	events  []Event
 	stats   Stats
 	buf     []byte
@@ -142,6 +143,9 @@ func (e *Engine) Abort(j *Job) bool {
 // is running.
 func (e *Engine) ResetCache() bool { return e.pool.reset() }
 
+// Hold keeps waiting jobs from being admitted, or lets them in again. Running ones go on.
+func (e *Engine) Hold(on bool) { e.held = on }
+
 // PreemptAll sends all running jobs back to the head of the queue, also in the middle of a step.
 func (e *Engine) PreemptAll() {
 	for len(e.running) > 0 {
@@ -162,7 +166,7 @@ func (e *Engine) Begin(now time.Duration) (end time.Duration, ok bool) {
 	budget := e.params.MaxBatchedTokens
 	preempted := e.scheduleDecodes(&budget)
 	e.schedulePrefills(&budget)
-	if !preempted {
+	if !preempted && !e.held {
 		e.admit(&budget)
 	}
 	if len(e.batch) == 0 {

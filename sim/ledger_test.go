@@ -12,6 +12,7 @@ type ledger struct {
 	size   int
 	counts [2]map[uint64]int
 	texts  map[uint64]string // by hash, all tokens up to and with the block, adapter and salt before them
+	tier   bool              // the step has told of the offload tier
 	fail   func(string, ...any)
 }
 
@@ -22,6 +23,7 @@ func newLedger(blockSize int, fail func(string, ...any)) *ledger {
 }
 
 func (l *ledger) BlocksStored(s Stored) {
+	l.inOrder(s.Medium)
 	if len(s.Hashes) == 0 || len(s.Tokens) != len(s.Hashes)*l.size {
 		l.fail("stored %d hashes with %d tokens", len(s.Hashes), len(s.Tokens))
 	}
@@ -51,6 +53,7 @@ func (l *ledger) BlocksStored(s Stored) {
 }
 
 func (l *ledger) BlocksRemoved(r Removed) {
+	l.inOrder(r.Medium)
 	if r.Medium == GPU && len(r.Hashes) != 1 {
 		l.fail("%d blocks removed at once", len(r.Hashes))
 	}
@@ -63,6 +66,14 @@ func (l *ledger) BlocksRemoved(r Removed) {
 			delete(l.counts[r.Medium], h)
 		}
 	}
+}
+
+// inOrder checks that a step tells of the GPU first.
+func (l *ledger) inOrder(m Medium) {
+	if l.tier && m == GPU {
+		l.fail("a step tells of the GPU after the offload tier")
+	}
+	l.tier = m == CPU
 }
 
 func (l *ledger) CacheCleared() { clear(l.counts[GPU]) }
@@ -81,4 +92,25 @@ func (l *ledger) equals(e *Engine) {
 	if s := e.Stats(); s.OffloadedBlocks != len(l.counts[CPU]) || s.OffloadedBlocks > e.params.OffloadBlocks {
 		l.fail("%d blocks offloaded, events say %d, room is for %d", s.OffloadedBlocks, len(l.counts[CPU]), e.params.OffloadBlocks)
 	}
+}
+
+// predict says from the events alone how many leading tokens of a prompt are cached.
+func (l *ledger) predict(j *Job) int {
+	cached := [2]map[string]bool{{}, {}}
+	for m := range Medium(2) {
+		for h := range l.counts[m] {
+			cached[m][l.texts[h]] = true
+		}
+	}
+	text, n, m := j.Adapter+"/"+j.Salt, 0, GPU
+	for ; (n+1)*l.size < len(j.Prompt); n++ {
+		text += fmt.Sprint(j.Prompt[n*l.size : (n+1)*l.size])
+		if m == GPU && !cached[GPU][text] {
+			m = CPU // what the GPU lacks is loaded, and what comes after it too
+		}
+		if !cached[m][text] {
+			break
+		}
+	}
+	return n * l.size
 }

@@ -204,6 +204,7 @@ type world struct {
 // complete ends a step and checks what it reports.
 func (w *world) complete(t *rapid.T) {
 	r := w.engine.Complete()
+	w.ledger.tier = false
 	for _, ev := range r.Events {
 		if w.aborted[ev.Job] && ev.Kind != Preempted {
 			t.Fatalf("%s for an aborted job", ev.Kind)
@@ -326,6 +327,48 @@ func checkEngine(t *rapid.T, e *Engine, l *ledger) {
 		}
 	}
 	l.equals(e)
+}
+
+// TestEventsPredictCachedTokens runs one job after another and says before each, from the events
+// alone, how many tokens it is going to find.
+func TestEventsPredictCachedTokens(t *testing.T) {
+	hits := [2]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		p := smallParams()
+		p.NumBlocks, p.OffloadBlocks = rapid.IntRange(16, 40).Draw(t, "blocks"), rapid.SampledFrom([]int{0, 10, 80}).Draw(t, "offload blocks")
+		l := newLedger(p.BlockSize, t.Fatalf)
+		w := &world{ledger: l, tokens: map[*Job]int{}, aborted: map[*Job]bool{}}
+		var err error
+		if w.engine, err = New(p, l); err != nil {
+			t.Fatal(err)
+		}
+		for range rapid.IntRange(1, 12).Draw(t, "jobs") {
+			text := tokens(uint32(rapid.IntRange(0, 2).Draw(t, "family"))*1000, rapid.IntRange(1, 60).Draw(t, "prompt"))
+			if n := rapid.IntRange(0, len(text)).Draw(t, "differs from"); n < len(text) {
+				text[n] = 77
+			}
+			j := &Job{Prompt: text, Output: tokens(5000, rapid.IntRange(0, 4).Draw(t, "output")),
+				Salt: rapid.SampledFrom([]string{"", "tenant-1"}).Draw(t, "salt")}
+			want := l.predict(j)
+			if err := w.engine.Submit(w.now, j); err != nil {
+				t.Fatal(err)
+			}
+			for range 1000 {
+				if _, ok := w.engine.Begin(w.now); !ok {
+					break
+				}
+				w.complete(t)
+			}
+			if got := j.Progress(); got.Cached != want || got.Cached > (len(text)-1)/p.BlockSize*p.BlockSize {
+				t.Fatalf("%d of %d tokens cached, the events say %d", got.Cached, len(text), want)
+			}
+			hits[GPU] += j.Progress().Cached - j.Progress().Loaded
+			hits[CPU] += j.Progress().Loaded
+		}
+	})
+	if hits[GPU] == 0 || hits[CPU] == 0 {
+		t.Errorf("tokens found on the media: %v", hits)
+	}
 }
 
 // TestQueueFollowsLindley compares waiting times with the recursion W' = max(0, W + S − A) of a

@@ -207,3 +207,21 @@ func TestPreemptAll(t *testing.T) {
 		t.Errorf("progress %+v and %+v", a.Progress(), b.Progress())
 	}
 }
+
+func TestHoldAdmitsNothing(t *testing.T) {
+	e := newEngine(t, smallParams(), nil)
+	a := submit(t, e, 0, &Job{Prompt: tokens(0, 8), Output: tokens(900, 2)})
+	e.Begin(0)
+	e.Complete()
+	e.Hold(true)
+	b := submit(t, e, 0, &Job{Prompt: tokens(100, 8), Output: tokens(900, 2)})
+	drain(t, e, 0)
+	if a.Progress().Generated != 2 || b.Progress().Generated != 0 || e.Stats().Waiting != 1 {
+		t.Errorf("generated %d and %d, want the running job to end and the new one to wait", a.Progress().Generated, b.Progress().Generated)
+	}
+	e.Hold(false)
+	drain(t, e, 0)
+	if b.Progress().Generated != 2 {
+		t.Error("the job that waited did not run")
+	}
+}

@@ -53,10 +53,17 @@ func TestUsageErrors(t *testing.T) {
 		"engine --speed 0":                 "--speed: must be > 0",
 		"engine --speed NaN":               "--speed: must be > 0",
 		"engine --max-model-len=-1":        "--max-model-len: must be",
-		"demo --engines 17":                "--engines: must be from 1 to 16, got 17",
-		"demo --speed 0":                   "--speed: must be > 0",
-		"config":                           "expected one of",
-		"config check testdata/nowhere.yaml testdata/two.yml": "unexpected argument",
+		"engine --cpu-blocks=-1":           "--cpu-blocks: must be >= 0, got -1",
+		"engine --kv-events-port 70000":    "--kv-events-port: must be from 0 to 65535, got 70000",
+		"engine --kv-events-port 1 --kv-events-connect 10.0.0.9:5557": "--kv-events-port: must be absent with --kv-events-connect, got 1",
+		"engine --kv-events-connect 10.0.0.9":                         `--kv-events-connect: must be "host:port", got "10.0.0.9"`,
+		"engine --kv-events-replay-port=-2":                           "--kv-events-replay-port: must be from -1",
+		"engine --kv-events-buffer 0":                                 "--kv-events-buffer: must be >= 1, got 0",
+		"engine --data-parallel-rank=-1":                              "--data-parallel-rank: must be >= 0, got -1",
+		"demo --engines 17":                                           "--engines: must be from 1 to 16, got 17",
+		"demo --speed 0":                                              "--speed: must be > 0",
+		"config":                                                      "expected one of",
+		"config check testdata/nowhere.yaml testdata/two.yml":         "unexpected argument",
 	} {
 		code, stdout, stderr := captured(t, strings.Fields(args)...)
 		if code != exitUsage || !strings.Contains(stderr, want) || !strings.Contains(stderr, "Run 'sluice ") || stdout != "" {
@@ -128,7 +135,8 @@ func help(t *testing.T, args ...string) string {
 func TestHelpSaysDefaults(t *testing.T) {
 	for args, wants := range map[string][]string{
 		"attach envoy": {"(default\n", "127.0.0.1:8080)", "sluice attach envoy > envoy.yaml", "--max-endpoints-in-pick"},
-		"engine":       {"(default 127.0.0.1:8000)", "sluice engine --listen"},
+		"engine": {"(default 127.0.0.1:8000)", "sluice engine --listen", "KV events:\n", "--[no-]kv-events ", "--kv-events-port=0 ",
+			"--kv-events-connect=HOST:PORT", "--kv-events-buffer=10000 ", "--[no-]render ", "--cpu-blocks=0 ", "docs/simulated-engine.md"},
 		"serve":        {":9002)", "(default info)", "sluice serve --listen"},
 		"demo":         {"from 1 to 16", "sluice demo --envoy"},
 		"config check": {"- for standard input", "sluice config check -"},

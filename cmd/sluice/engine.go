@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 
 	"github.com/sluice-epp/sluice/sim"
 	"github.com/sluice-epp/sluice/sim/engine"
@@ -18,13 +20,80 @@ type EngineCommand struct {
 	BlockSize   int      `help:"Tokens per KV block." default:"16"`
 	Blocks      int      `help:"Number of KV blocks." default:"19208"`
 	MaxModelLen int      `help:"Longest prompt and answer together, in tokens (default: as the model's)." placeholder:"TOKENS"`
+	CPUBlocks   int      `name:"cpu-blocks" help:"Number of KV blocks in the CPU's memory, to which full blocks are offloaded; 0 offloads none." default:"0"`
+	HashSeed    uint64   `help:"Seed of the block hashes, above 0 (default: another one at each start)." placeholder:"N"`
+	Render      bool     `help:"Serve the render routes, as vLLM does with --enable-scale-out." default:"true" negatable:""`
+
+	Events EventFlags `embed:"" group:"KV events:"`
+}
+
+// EventFlags say how the KV cache's events are published.
+type EventFlags struct {
+	On             bool   `name:"kv-events" help:"Publish what happens to the prefix cache, over ZeroMQ." default:"true" negatable:""`
+	Port           int    `name:"kv-events-port" help:"Port of the publisher; 0 takes a free one, which GET /kv_event_sources tells." default:"0"`
+	ReplayPort     int    `name:"kv-events-replay-port" help:"Port that sends recent events again to who asks; 0 takes a free one, -1 opens none." default:"0"`
+	Connect        string `name:"kv-events-connect" help:"Connect the publisher to a bound subscriber instead of binding a port." placeholder:"HOST:PORT"`
+	Topic          string `name:"kv-events-topic" help:"Topic of the messages (default: none; when connecting kv@HOST:PORT@MODEL, with this engine's address)." placeholder:"TOPIC"`
+	Buffer         int    `name:"kv-events-buffer" help:"Batches of events kept to be sent again." default:"10000"`
+	SelfDescribing bool   `name:"self-describing-kv-events" help:"Events of offloaded blocks carry tokens and parent, not the hash alone."`
+	Rank           int    `name:"data-parallel-rank" help:"Rank that the events name." default:"0"`
+}
+
+const maxPort = 65535
+
+func (f *EventFlags) validate() error {
+	switch {
+	case f.Port < 0 || f.Port > maxPort:
+		return fmt.Errorf("--kv-events-port: must be from 0 to %d, got %d", maxPort, f.Port)
+	case f.ReplayPort < -1 || f.ReplayPort > maxPort:
+		return fmt.Errorf("--kv-events-replay-port: must be from -1 to %d, got %d", maxPort, f.ReplayPort)
+	case f.Connect != "" && f.Port != 0:
+		return fmt.Errorf("--kv-events-port: must be absent with --kv-events-connect, got %d", f.Port)
+	case f.Buffer < 1:
+		return fmt.Errorf("--kv-events-buffer: must be >= 1, got %d", f.Buffer)
+	case f.Rank < 0:
+		return fmt.Errorf("--data-parallel-rank: must be >= 0, got %d", f.Rank)
+	}
+	if f.Connect != "" {
+		if _, _, err := net.SplitHostPort(f.Connect); err != nil {
+			return fmt.Errorf("--kv-events-connect: must be \"host:port\", got %q", f.Connect)
+		}
+	}
+	return nil
+}
+
+// config is nil if no events are published. Sockets are on the host that is listened on.
+func (f *EventFlags) config(listen string) (*engine.KVEvents, error) {
+	if !f.On {
+		return nil, nil
+	}
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return nil, fmt.Errorf("--listen: must be \"host:port\", got %q", listen)
+	}
+	k := &engine.KVEvents{
+		Connect: f.Connect, Topic: f.Topic, BufferSteps: f.Buffer, Rank: f.Rank,
+		SelfDescribing: f.SelfDescribing, NoReplay: f.ReplayPort < 0,
+	}
+	if f.Connect == "" {
+		k.Listen = net.JoinHostPort(host, strconv.Itoa(f.Port))
+	}
+	if !k.NoReplay {
+		k.Replay = net.JoinHostPort(host, strconv.Itoa(f.ReplayPort))
+	}
+	return k, nil
 }
 
 // Help is shown below the usage.
 func (*EngineCommand) Help() string {
-	return `It answers as vLLM does, with the latencies and the prefix cache of a modelled engine, and text that means nothing. Example:
+	return `It answers as vLLM does, with the latencies and the prefix cache of a modelled engine, and text that means nothing. It publishes
+the events of that cache as vLLM does with --kv-events-config. Examples:
 
-  sluice engine --listen 127.0.0.1:8000 --name engine-0`
+  sluice engine --listen 127.0.0.1:8000 --name engine-0
+  sluice engine --kv-events-port 5557 --kv-events-replay-port 5558 --cpu-blocks 40000
+  sluice engine --kv-events-connect 10.0.0.9:5557
+
+POST /sim/fault, from loopback only, makes it misbehave: see docs/simulated-engine.md.`
 }
 
 // Validate checks the numbers.
@@ -38,8 +107,10 @@ func (e *EngineCommand) Validate() error {
 		return fmt.Errorf("--blocks: must be >= 1, got %d", e.Blocks)
 	case e.MaxModelLen < 0:
 		return fmt.Errorf("--max-model-len: must be >= 1, got %d", e.MaxModelLen)
+	case e.CPUBlocks < 0:
+		return fmt.Errorf("--cpu-blocks: must be >= 0, got %d", e.CPUBlocks)
 	}
-	return nil
+	return e.Events.validate()
 }
 
 // maxSpeed is how many times faster than modelled the engines can run: beyond it timers are too coarse.
@@ -48,12 +119,17 @@ const maxSpeed = 10_000
 // Run serves until interrupted.
 func (e *EngineCommand) Run(i *interrupts) error {
 	params := sim.DefaultParams()
-	params.BlockSize, params.NumBlocks = e.BlockSize, e.Blocks
+	params.BlockSize, params.NumBlocks, params.OffloadBlocks, params.HashSeed = e.BlockSize, e.Blocks, e.CPUBlocks, e.HashSeed
 	if e.MaxModelLen > 0 {
 		params.MaxModelLen = e.MaxModelLen
 	}
+	events, err := e.Events.config(e.Listen)
+	if err != nil {
+		return err
+	}
 	s, err := engine.New(engine.Config{
 		Listen: e.Listen, Name: e.Name, Models: e.Model, Adapters: e.Adapter, Speed: e.Speed, Params: params,
+		KVEvents: events, NoRender: !e.Render,
 	})
 	if err != nil {
 		return err

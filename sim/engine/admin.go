@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 
@@ -11,12 +10,10 @@ import (
 // tokenize is POST /tokenize, with a prompt or with the messages of a chat.
 func (s *Server) tokenize(c *call) error {
 	var req struct {
-		Model          string         `json:"model"`
-		Prompt         *string        `json:"prompt"`
-		Messages       *[]message     `json:"messages"`
-		Tools          jsontext.Value `json:"tools"`
-		AddGeneration  *flag          `json:"add_generation_prompt"`
-		ReturnTokenStr flag           `json:"return_token_strs"`
+		chatPrompt     `json:",inline"`
+		Model          string  `json:"model"`
+		Prompt         *string `json:"prompt"`
+		ReturnTokenStr flag    `json:"return_token_strs"`
 	}
 	if err := decode(c.body, &req); err != nil {
 		return err
@@ -27,11 +24,10 @@ func (s *Server) tokenize(c *call) error {
 	tokens := []uint32{}
 	switch {
 	case req.Messages != nil:
-		t := template{tok: s.tok}
-		if err := t.render(req.Tools, *req.Messages, req.AddGeneration == nil || bool(*req.AddGeneration)); err != nil {
+		var err error
+		if tokens, err = req.chatPrompt.tokens(s); err != nil {
 			return err
 		}
-		tokens = append(tokens, t.out...)
 	case req.Prompt != nil:
 		tokens = s.tok.AppendMarked(tokens, *req.Prompt)
 	default:
@@ -90,7 +86,7 @@ func (s *Server) models(c *call) error {
 	var data []model
 	base := s.cfg.Models[0]
 	for _, name := range slices.Concat(s.cfg.Models, s.cfg.Adapters) {
-		m := model{ID: name, Object: "model", Created: s.started.Unix(), OwnedBy: "vllm", Root: name}
+		m := model{ID: name, Object: "model", Created: c.life.started.Unix(), OwnedBy: "vllm", Root: name}
 		if slices.Contains(s.cfg.Adapters, name) {
 			m.Parent = &base
 		} else {
@@ -102,13 +98,4 @@ func (s *Server) models(c *call) error {
 		Object string  `json:"object"`
 		Data   []model `json:"data"`
 	}{"list", data})
-}
-
-// resetCache is POST /reset_prefix_cache. Like vLLM it answers 200 whether it could or not.
-func (s *Server) resetCache(c *call) error {
-	var done bool
-	if err := s.loop.do(func() { done = s.loop.model.ResetCache() }); err != nil {
-		return apiError{status: http.StatusServiceUnavailable, kind: "ServiceUnavailableError", message: err.Error()}
-	}
-	return c.json(map[string]bool{"success": done})
 }

@@ -6,42 +6,22 @@ import (
 
 // messagesRequest is the body of /v1/messages and /v1/messages/count_tokens.
 type messagesRequest struct {
-	Model     string         `json:"model"`
-	Messages  *[]message     `json:"messages"`
-	System    jsontext.Value `json:"system"`
-	Tools     jsontext.Value `json:"tools"`
-	MaxTokens *number        `json:"max_tokens"`
-	Stream    flag           `json:"stream"`
-	CacheSalt *string        `json:"cache_salt"`
-}
-
-// read decodes a messages body and renders its prompt.
-func (s *Server) readMessages(c *call) (req messagesRequest, prompt []uint32, err error) {
-	if err := decode(c.body, &req); err != nil {
-		return req, nil, err
-	}
-	if req.Messages == nil {
-		return req, nil, missing("messages")
-	}
-	if req.Model, err = s.known(req.Model); err != nil {
-		return req, nil, err
-	}
-	messages := *req.Messages
-	if k := req.System.Kind(); k != 0 && k != 'n' {
-		messages = append([]message{{Role: "system", Content: req.System}}, messages...)
-	}
-	t := template{tok: s.tok}
-	err = t.render(req.Tools, messages, true)
-	return req, t.out, err
+	Model        string         `json:"model"`
+	Messages     *[]message     `json:"messages"`
+	System       jsontext.Value `json:"system"`
+	Tools        jsontext.Value `json:"tools"`
+	MaxTokens    *number        `json:"max_tokens"`
+	Stream       flag           `json:"stream"`
+	cacheOptions `json:",inline"`
 }
 
 // countTokens is POST /v1/messages/count_tokens.
 func (s *Server) countTokens(c *call) error {
-	_, prompt, err := s.readMessages(c)
+	_, t, err := s.readMessages(c.body)
 	if err != nil {
 		return err
 	}
-	return c.json(map[string]int{"input_tokens": len(prompt)})
+	return c.json(map[string]int{"input_tokens": len(t.prompts[0])})
 }
 
 // messageUsage is the Anthropic form of [counts]: input excludes what was read from the cache.
@@ -76,33 +56,26 @@ var stopMaxTokens = "max_tokens"
 
 // messages is POST /v1/messages.
 func (s *Server) messages(c *call) error {
-	req, prompt, err := s.readMessages(c)
+	req, t, err := s.readMessages(c.body)
 	if err != nil {
 		return err
 	}
 	if req.MaxTokens == nil {
 		return missing("max_tokens")
 	}
-	limit, err := s.limit(req.MaxTokens)
+	g, err := s.generate(c.life.loop, t)
 	if err != nil {
 		return err
 	}
-	g, err := s.generate(task{
-		prompts: [][]uint32{prompt}, samples: 1, maxTokens: limit, model: req.Model,
-		salt: generationRequest{CacheSalt: req.CacheSalt}.salt(), bare: true,
-	})
-	if err != nil {
-		return err
-	}
-	defer s.loop.abort(g)
-	answer := messageAnswer{ID: c.newID("chatcmpl-"), Type: "message", Role: "assistant", Content: []textBlock{}, Model: req.Model}
+	defer g.abort()
+	answer := messageAnswer{ID: c.newID("chatcmpl-"), Type: "message", Role: "assistant", Content: []textBlock{}, Model: t.model}
 	if req.Stream {
 		return s.streamMessages(c, g, answer)
 	}
-	if err := s.wait(c.ctx, g); err != nil {
+	if err := s.whole(c.ctx, g); err != nil {
 		return err
 	}
-	answer.Content = append(answer.Content, textBlock{"text", s.output(g.jobs[0])})
+	answer.Content = append(answer.Content, textBlock{"text", s.output(g, 0)})
 	answer.StopReason, answer.Usage = &stopMaxTokens, g.counts(1).anthropic()
 	return c.json(answer)
 }
@@ -117,7 +90,10 @@ func (s *Server) streamMessages(c *call, g *generation, answer messageAnswer) er
 		fields["type"] = name
 		return sse.event(name, fields)
 	}
-	err = s.follow(c.ctx, g, func(_, index int, _ bool) error {
+	err = s.follow(c.ctx, g, func(_, index int, _ string) error {
+		if index == noToken {
+			return g.interrupted()
+		}
 		if index == 0 {
 			answer.Usage = g.counts(1).anthropic()
 			answer.Usage.OutputTokens = 0

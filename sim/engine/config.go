@@ -18,9 +18,11 @@ type Config struct {
 	Models           []string   // "sim"; the first is the model, the others are aliases of it
 	Adapters         []string   // none; names of LoRA adapters, served as models of their own
 	Speed            float64    // 1; how many times faster than modelled everything takes place
-	Params           sim.Params // [sim.DefaultParams], field by field; MaxModelLen at most the cache
+	Params           sim.Params // [sim.DefaultParams], field by field; MaxModelLen at most the cache, HashSeed random at each start
 	DefaultMaxTokens int        // 16 tokens; output of a request that sets no limit
 	MaxBodyBytes     int64      // 64 MiB; longer request bodies are answered 413
+	KVEvents         *KVEvents  // nil; publishes what happens to the prefix cache
+	NoRender         bool       // no render routes, as a vLLM without --enable-scale-out
 }
 
 // withDefaults fills in what is unset and checks the rest.
@@ -41,6 +43,11 @@ func (c Config) withDefaults() (Config, error) {
 	p.MaxSeqs = cmp.Or(p.MaxSeqs, d.MaxSeqs)
 	p.MaxWaiting = cmp.Or(p.MaxWaiting, d.MaxWaiting)
 	p.Cost = cmp.Or(p.Cost, d.Cost)
+	if c.KVEvents != nil {
+		k := *c.KVEvents
+		k.withDefaults()
+		c.KVEvents = &k
+	}
 	return c, c.validate()
 }
 
@@ -57,6 +64,9 @@ func (c Config) validate() error {
 	}
 	if c.MaxBodyBytes < 0 {
 		errs = append(errs, fmt.Errorf("maxBodyBytes: must be > 0, got %d", c.MaxBodyBytes))
+	}
+	if c.KVEvents != nil {
+		errs = append(errs, c.KVEvents.validate()...)
 	}
 	names := slices.Concat(c.Models, c.Adapters)
 	for i, n := range names {

@@ -125,8 +125,8 @@ func chat(t testing.TB, s *Server, body obj) chatAnswer {
 
 type event struct{ name, data string }
 
-// events reads a whole stream of server-sent events.
-func events(t testing.TB, body []byte) []event {
+// sseEvents reads a whole stream of server-sent events.
+func sseEvents(t testing.TB, body []byte) []event {
 	t.Helper()
 	var out []event
 	var e event
@@ -212,7 +212,7 @@ func TestChatStream(t *testing.T) {
 	if ct := a.header.Get("Content-Type"); ct != "text/event-stream; charset=utf-8" {
 		t.Errorf("content type %q", ct)
 	}
-	evs := events(t, a.body)
+	evs := sseEvents(t, a.body)
 	if last := evs[len(evs)-1].data; last != "[DONE]" {
 		t.Fatalf("stream ends with %q", last)
 	}
@@ -257,7 +257,7 @@ func TestChatStream(t *testing.T) {
 
 func TestC31_ContinuousUsageIsCumulative(t *testing.T) {
 	s := startServer(t, Config{Speed: fast})
-	evs := events(t, post(t, s, "/v1/completions", obj{"prompt": []int{1, 2}, "n": 2, "max_tokens": 2, "stream": true,
+	evs := sseEvents(t, post(t, s, "/v1/completions", obj{"prompt": []int{1, 2}, "n": 2, "max_tokens": 2, "stream": true,
 		"stream_options": obj{"include_usage": true, "continuous_usage_stats": true}}).body)
 	var got []int
 	for _, e := range evs[:len(evs)-1] {
@@ -277,7 +277,7 @@ func TestMessagesStreamUsage(t *testing.T) {
 	body := obj{"messages": []obj{{"role": "user", "content": strings.Repeat(story, 4)}}, "system": "Be brief.", "max_tokens": 3, "stream": true}
 	var read int
 	for range 2 {
-		evs := events(t, post(t, s, "/v1/messages", body).body)
+		evs := sseEvents(t, post(t, s, "/v1/messages", body).body)
 		var start struct{ Message struct{ Usage messageUsage } }
 		var delta struct{ Usage messageUsage }
 		if err := json.Unmarshal([]byte(evs[0].data), &start); err != nil {
@@ -473,7 +473,7 @@ func TestErrors(t *testing.T) {
 		})
 	}
 	// Nothing of this has reached the model.
-	if st := stats(t, s); st.Finished+st.Aborted+st.Running+st.Waiting != 0 {
+	if st := s.Stats(); st.Finished+st.Aborted+st.Running+st.Waiting != 0 {
 		t.Errorf("model has %+v", st)
 	}
 }
@@ -486,12 +486,4 @@ func TestOutputIsBoundedByModelLength(t *testing.T) {
 	if a.Usage.CompletionTokens != 60 {
 		t.Errorf("%d output tokens, want 60", a.Usage.CompletionTokens)
 	}
-}
-
-func stats(t testing.TB, s *Server) (st sim.Stats) {
-	t.Helper()
-	if err := s.loop.do(func() { st = s.loop.model.Stats() }); err != nil {
-		t.Fatal(err)
-	}
-	return st
 }

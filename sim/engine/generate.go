@@ -22,6 +22,7 @@ type task struct {
 	maxTokens int // output tokens of each; negative for none, as an embedding
 	model     string
 	salt      string
+	report    bool // announce reused blocks too
 	bare      bool // the answer begins without a blank
 }
 
@@ -55,7 +56,7 @@ func (s *Server) limit(fields ...*number) (int, error) {
 
 // generate hands a task to the model. The sequences of one prompt are next to one another. The
 // caller must abort the generation when it is done with it.
-func (s *Server) generate(t task) (*generation, error) {
+func (s *Server) generate(l *loop, t task) (*generation, error) {
 	if t.samples < 1 || t.samples*len(t.prompts) > maxSequences {
 		return nil, badRequest("n", "n must be at least 1 and %d prompts times n at most %d, got n=%d",
 			len(t.prompts), maxSequences, t.samples)
@@ -64,25 +65,20 @@ func (s *Server) generate(t task) (*generation, error) {
 	if slices.Contains(s.cfg.Adapters, t.model) {
 		adapter = t.model
 	}
-	maxLen := s.cfg.Params.MaxModelLen
 	var jobs []*sim.Job
 	for _, prompt := range t.prompts {
-		n := 0
-		if t.maxTokens >= 0 {
-			n = max(1, min(t.maxTokens, maxLen-len(prompt)))
-		}
-		if len(prompt)+n > maxLen {
-			return nil, badRequest("input_tokens", "the maximum context length is %d tokens, the prompt has %d and the output needs %d",
-				maxLen, len(prompt), n)
+		n, err := s.outputLen(prompt, t.maxTokens)
+		if err != nil {
+			return nil, err
 		}
 		for i := range t.samples {
 			jobs = append(jobs, &sim.Job{
-				Prompt: prompt, Output: s.writer.write(prompt, i, n, t.bare), Adapter: adapter, Salt: t.salt,
+				Prompt: prompt, Output: s.writer.write(prompt, i, n, t.bare), Adapter: adapter, Salt: t.salt, Report: t.report,
 			})
 		}
 	}
-	g := newGeneration(jobs)
-	switch err := s.loop.submit(g); {
+	g := newGeneration(l, jobs)
+	switch err := l.submit(g); {
 	case errors.Is(err, sim.ErrQueueFull):
 		return nil, apiError{status: http.StatusServiceUnavailable, kind: "ServiceUnavailableError", message: err.Error()}
 	case err != nil:
@@ -91,10 +87,28 @@ func (s *Server) generate(t task) (*generation, error) {
 	return g, nil
 }
 
+// outputLen is how many tokens are generated after a prompt: as many as asked for, less what does
+// not fit into the model length.
+func (s *Server) outputLen(prompt []uint32, maxTokens int) (int, error) {
+	maxLen, n := s.cfg.Params.MaxModelLen, 0
+	if maxTokens >= 0 {
+		n = max(1, min(maxTokens, maxLen-len(prompt)))
+	}
+	if len(prompt)+n > maxLen {
+		return 0, badRequest("input_tokens", "the maximum context length is %d tokens, the prompt has %d and the output needs %d",
+			maxLen, len(prompt), n)
+	}
+	return n, nil
+}
+
+// noToken is the index of a call that only tells the end of a sequence.
+const noToken = -1
+
 // follow calls token for each output token as it is made, and returns when all sequences are over.
-// A sequence's tokens come in order; last is set on its last one.
-func (s *Server) follow(ctx context.Context, g *generation, token func(seq, index int, last bool) error) error {
-	sent := make([]int, len(g.jobs))
+// A sequence's tokens come in order; the last one comes with the reason of the end, and the end of
+// a sequence that was aborted comes by itself.
+func (s *Server) follow(ctx context.Context, g *generation, token func(seq, index int, end string) error) error {
+	sent, ended := make([]int, len(g.jobs)), make([]bool, len(g.jobs))
 	for {
 		select {
 		case <-g.notify:
@@ -107,9 +121,19 @@ func (s *Server) follow(ctx context.Context, g *generation, token func(seq, inde
 		over := true
 		for seq, j := range g.jobs {
 			made, finished := g.next(seq)
-			over = over && finished
+			over = over && finished != ""
 			for ; sent[seq] < made; sent[seq]++ {
-				if err := token(seq, sent[seq], sent[seq] == len(j.Output)-1); err != nil {
+				end := ""
+				if sent[seq] == len(j.Output)-1 {
+					end, ended[seq] = reasonLength, true
+				}
+				if err := token(seq, sent[seq], end); err != nil {
+					return err
+				}
+			}
+			if finished == reasonAbort && !ended[seq] {
+				ended[seq] = true
+				if err := token(seq, noToken, finished); err != nil {
 					return err
 				}
 			}
@@ -122,13 +146,32 @@ func (s *Server) follow(ctx context.Context, g *generation, token func(seq, inde
 
 // wait returns when all sequences are over.
 func (s *Server) wait(ctx context.Context, g *generation) error {
-	return s.follow(ctx, g, func(int, int, bool) error { return nil })
+	return s.follow(ctx, g, func(int, int, string) error { return nil })
 }
 
-// output is the text of a sequence's answer.
-func (s *Server) output(j *sim.Job) string {
+// whole returns when all sequences are over, with an error if one was aborted.
+func (s *Server) whole(ctx context.Context, g *generation) error {
+	if err := s.wait(ctx, g); err != nil {
+		return err
+	}
+	return g.interrupted()
+}
+
+// interrupted is what is answered to a request that the engine aborted, where the form of the
+// answer has no word for it.
+func (g *generation) interrupted() error {
+	if !g.aborted() {
+		return nil
+	}
+	return apiError{status: http.StatusServiceUnavailable, kind: "ServiceUnavailableError", message: "the request was aborted"}
+}
+
+// output is the text of a sequence's answer so far.
+func (s *Server) output(g *generation, seq int) string { return s.text(g.output(seq)) }
+
+func (s *Server) text(tokens []uint32) string {
 	var b []byte
-	for _, id := range j.Output {
+	for _, id := range tokens {
 		b = append(b, text(s.tok, id)...)
 	}
 	return string(b)

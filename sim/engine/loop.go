@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ type loop struct {
 	speed   float64
 	origin  time.Time
 	metrics *metrics
+	events  *events // nil when none are published
 
 	cmds chan func()
 	done chan struct{} // closed when the goroutine has ended
@@ -29,6 +31,10 @@ type loop struct {
 	now, end time.Duration // model time: start and end of the current step
 	busy     bool          // a step is in progress
 	owners   map[*sim.Job]owner
+
+	paused bool     // no step begins
+	asleep int      // level of sleep; 0 is none
+	idle   []func() // to do at the end of a step
 }
 
 // owner is the sequence of a generation that a job computes.
@@ -37,9 +43,9 @@ type owner struct {
 	seq int
 }
 
-func newLoop(model *sim.Engine, speed float64, m *metrics) *loop {
+func newLoop(model *sim.Engine, speed float64, m *metrics, e *events) *loop {
 	return &loop{
-		model: model, speed: speed, origin: time.Now(), metrics: m,
+		model: model, speed: speed, origin: time.Now(), metrics: m, events: e,
 		cmds: make(chan func()), done: make(chan struct{}), owners: make(map[*sim.Job]owner),
 	}
 }
@@ -59,7 +65,7 @@ func (l *loop) run(ctx context.Context) {
 	defer timer.Stop()
 	<-timer.C
 	for {
-		if !l.busy {
+		if !l.busy && !l.paused {
 			if end, ok := l.model.Begin(l.now); ok {
 				l.end, l.busy = end, true
 				timer.Reset(l.toWall(end - l.wall()))
@@ -79,13 +85,16 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// complete ends the step. The next one starts where it ended, so that late timers do not slow the
-// model down.
+// complete ends the step: its events are published, then its tokens handed out. The next step
+// starts where it ended, so that late timers do not slow the model down.
 func (l *loop) complete() {
 	step := l.model.Complete()
 	l.busy, l.now = false, step.End
 	if w := l.wall(); l.toWall(w-l.now) > maxLag {
 		l.now = w
+	}
+	if l.events != nil {
+		l.events.flush(time.Now())
 	}
 	for _, ev := range step.Events {
 		o, ok := l.owners[ev.Job]
@@ -98,7 +107,24 @@ func (l *loop) complete() {
 			delete(l.owners, ev.Job)
 		}
 	}
+	due := l.idle
+	l.idle = nil
+	for _, f := range due {
+		f()
+	}
 }
+
+// whenIdle runs f now, or at the end of the step in progress. It is called on the loop's goroutine.
+func (l *loop) whenIdle(f func()) {
+	if !l.busy {
+		f()
+		return
+	}
+	l.afterStep(f)
+}
+
+// afterStep runs f at the end of the step in progress, or of the next one.
+func (l *loop) afterStep(f func()) { l.idle = append(l.idle, f) }
 
 // do runs f on the loop's goroutine and waits for it.
 func (l *loop) do(f func()) error {
@@ -134,6 +160,15 @@ func (l *loop) abort(g *generation) {
 	_ = l.do(func() { l.drop(g) })
 }
 
+// abortAll ends every generation where it is.
+func (l *loop) abortAll() {
+	for j, o := range l.owners {
+		l.model.Abort(j)
+		o.gen.cut(o.seq)
+	}
+	clear(l.owners)
+}
+
 func (l *loop) drop(g *generation) {
 	for _, j := range g.jobs {
 		if _, ok := l.owners[j]; ok {
@@ -147,20 +182,30 @@ func (l *loop) drop(g *generation) {
 // was made; the request's handler, woken by notify, sends it.
 type generation struct {
 	jobs   []*sim.Job
+	loop   *loop
 	notify chan struct{} // holds one wake-up
 
 	mu       sync.Mutex
-	made     []int // output tokens by sequence
-	finished []bool
+	made     []int    // output tokens by sequence
+	finished []string // why each sequence ended; empty while it goes on
 	progress []sim.Progress
 }
 
-func newGeneration(jobs []*sim.Job) *generation {
+// Why a sequence ended, in OpenAI's words.
+const (
+	reasonLength = "length"
+	reasonAbort  = "abort"
+)
+
+func newGeneration(l *loop, jobs []*sim.Job) *generation {
 	return &generation{
-		jobs: jobs, notify: make(chan struct{}, 1),
-		made: make([]int, len(jobs)), finished: make([]bool, len(jobs)), progress: make([]sim.Progress, len(jobs)),
+		jobs: jobs, loop: l, notify: make(chan struct{}, 1),
+		made: make([]int, len(jobs)), finished: make([]string, len(jobs)), progress: make([]sim.Progress, len(jobs)),
 	}
 }
+
+// abort takes what is left out of the model.
+func (g *generation) abort() { g.loop.abort(g) }
 
 func (g *generation) update(seq int, ev sim.Event) {
 	g.mu.Lock()
@@ -169,20 +214,32 @@ func (g *generation) update(seq int, ev sim.Event) {
 	case sim.Preempted:
 		return
 	case sim.Finished:
-		g.finished[seq] = true
+		g.finished[seq] = reasonLength
 	default:
 		g.made[seq] = ev.Index + 1
 	}
 	g.progress[seq] = ev.Job.Progress()
+	g.wake()
+}
+
+// cut ends a sequence before its time.
+func (g *generation) cut(seq int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.finished[seq] = reasonAbort
+	g.progress[seq] = g.jobs[seq].Progress()
+	g.wake()
+}
+
+func (g *generation) wake() {
 	select {
 	case g.notify <- struct{}{}:
 	default:
 	}
 }
 
-// next reports for a sequence of which sent tokens were sent how many there are, and whether it is
-// over.
-func (g *generation) next(seq int) (made int, finished bool) {
+// next reports how many tokens of a sequence there are, and why it ended if it has.
+func (g *generation) next(seq int) (made int, finished string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.made[seq], g.finished[seq]
@@ -193,4 +250,17 @@ func (g *generation) at(seq int) sim.Progress {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.progress[seq]
+}
+
+// output is the tokens of a sequence so far.
+func (g *generation) output(seq int) []uint32 {
+	made, _ := g.next(seq)
+	return g.jobs[seq].Output[:made]
+}
+
+// aborted reports whether a sequence was ended before its time.
+func (g *generation) aborted() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Contains(g.finished, reasonAbort)
 }

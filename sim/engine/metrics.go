@@ -89,8 +89,9 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	var s sim.Stats
 	var running, waiting string
+	asleep := 0
 	if c.loop.do(func() {
-		s = c.loop.model.Stats()
+		s, asleep = c.loop.model.Stats(), c.loop.asleep
 		running, waiting = adapters(c.loop.model.Running()), adapters(c.loop.model.Waiting())
 	}) != nil {
 		return
@@ -131,11 +132,26 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	emit(counter, "vllm:request_success_total", success, float64(s.Finished), plus("finished_reason", "length"))
 	emit(counter, "vllm:request_success_total", success, float64(s.Aborted), plus("finished_reason", "abort"))
 	const sleep = "State of sleep; awake = 1 means that the engine works."
-	emit(gauge, "vllm:engine_sleep_state", sleep, 1, plus("sleep_state", "awake"))
-	emit(gauge, "vllm:engine_sleep_state", sleep, 0, plus("sleep_state", "weights_offloaded"))
-	emit(gauge, "vllm:engine_sleep_state", sleep, 0, plus("sleep_state", "discard_all"))
+	for level, state := range []string{"awake", "weights_offloaded", "discard_all"} {
+		v := 0.0
+		if level == asleep {
+			v = 1
+		}
+		emit(gauge, "vllm:engine_sleep_state", sleep, v, plus("sleep_state", state))
+	}
 	emit(gauge, "process_start_time_seconds", "Start of the server in seconds since the epoch.",
 		float64(c.m.started.UnixMilli())/1000, nil)
+	if c.m.cfg.Params.OffloadBlocks > 0 {
+		emit(counter, "vllm:external_prefix_cache_queries_total", "Prompt tokens looked up in the offload tier.", float64(s.OffloadQueries), c.m.labels)
+		emit(counter, "vllm:external_prefix_cache_hits_total", "Prompt tokens found in the offload tier.", float64(s.OffloadHits), c.m.labels)
+	}
+	if e := c.loop.events; e != nil {
+		batches, bytes := e.history.size()
+		emit(counter, "sim:kv_event_batches_total", "Batches of KV events, by sequence number.", float64(e.published.Load()), c.m.labels)
+		emit(counter, "sim:kv_event_batches_dropped_total", "Batches that a subscriber's full queue dropped, once for each subscriber.", float64(e.publisher.Dropped()), c.m.labels)
+		emit(gauge, "sim:kv_event_replay_batches", "Batches kept for replay.", float64(batches), c.m.labels)
+		emit(gauge, "sim:kv_event_replay_bytes", "Bytes of the batches kept for replay.", float64(bytes), c.m.labels)
+	}
 	c.info(emit, running, waiting)
 }
 

@@ -2,11 +2,7 @@ package engine
 
 import (
 	"crypto/rand"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/hex"
-	"math"
-	mathrand "math/rand/v2"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -45,22 +41,33 @@ type generationRequest struct {
 		IncludeUsage         flag `json:"include_usage"`
 		ContinuousUsageStats flag `json:"continuous_usage_stats"`
 	} `json:"stream_options"`
-	CacheSalt      *string `json:"cache_salt"`
-	ReturnTokenIDs flag    `json:"return_token_ids"`
+	ReturnTokenIDs flag `json:"return_token_ids"`
+	cacheOptions   `json:",inline"`
 }
+
+// cacheOptions are what a request says about the prefix cache.
+type cacheOptions struct {
+	CacheSalt *string `json:"cache_salt"`
+	XArgs     *struct {
+		Report jsontext.Value `json:"kv_cache_report_mode"`
+	} `json:"vllm_xargs"`
+}
+
+func (o cacheOptions) salt() string {
+	if o.CacheSalt == nil {
+		return ""
+	}
+	return *o.CacheSalt
+}
+
+// report says that events are to announce the blocks that are reused too.
+func (o cacheOptions) report() bool { return o.XArgs != nil && string(o.XArgs.Report) == `"full"` }
 
 func (r generationRequest) samples() int {
 	if r.N == nil {
 		return 1
 	}
 	return int(*r.N)
-}
-
-func (r generationRequest) salt() string {
-	if r.CacheSalt == nil {
-		return ""
-	}
-	return *r.CacheSalt
 }
 
 func (r generationRequest) finalUsage() bool {
@@ -130,8 +137,6 @@ type chatDelta struct {
 
 const fingerprint = "sluice-sim"
 
-var finishLength = "length"
-
 // newID makes an id; a client's X-Request-Id becomes part of it, as in vLLM.
 func (c *call) newID(prefix string) string {
 	if id := c.req.Header.Get("X-Request-Id"); id != "" {
@@ -144,59 +149,20 @@ func (c *call) newID(prefix string) string {
 
 // chat is POST /v1/chat/completions.
 func (s *Server) chat(c *call) error {
-	var req struct {
-		generationRequest   `json:",inline"`
-		Messages            *[]message     `json:"messages"`
-		Tools               jsontext.Value `json:"tools"`
-		MaxCompletionTokens *number        `json:"max_completion_tokens"`
-	}
-	if err := decode(c.body, &req); err != nil {
-		return err
-	}
-	if req.Messages == nil {
-		return missing("messages")
-	}
-	model, err := s.known(req.Model)
+	req, t, err := s.readChat(c.body)
 	if err != nil {
 		return err
 	}
-	limit, err := s.limit(req.MaxCompletionTokens, req.MaxTokens)
-	if err != nil {
-		return err
-	}
-	t := template{tok: s.tok}
-	if err := t.render(req.Tools, *req.Messages, true); err != nil {
-		return err
-	}
-	return s.complete(c, req.generationRequest, chatKind, task{
-		prompts: [][]uint32{t.out}, samples: req.samples(), maxTokens: limit, model: model, salt: req.salt(), bare: true,
-	})
+	return s.complete(c, req, chatKind, t)
 }
 
 // completions is POST /v1/completions.
 func (s *Server) completions(c *call) error {
-	var req struct {
-		generationRequest `json:",inline"`
-		Prompt            jsontext.Value `json:"prompt"`
-	}
-	if err := decode(c.body, &req); err != nil {
-		return err
-	}
-	model, err := s.known(req.Model)
+	req, t, err := s.readCompletions(c.body)
 	if err != nil {
 		return err
 	}
-	limit, err := s.limit(req.MaxTokens)
-	if err != nil {
-		return err
-	}
-	prompts, err := s.prompts("prompt", req.Prompt)
-	if err != nil {
-		return err
-	}
-	return s.complete(c, req.generationRequest, textKind, task{
-		prompts: prompts, samples: req.samples(), maxTokens: limit, model: model, salt: req.salt(),
-	})
+	return s.complete(c, req, textKind, t)
 }
 
 // kind is what differs between chat and text completions.
@@ -225,11 +191,11 @@ func (k kind) choice(seq int, text string, chunk bool) choice {
 }
 
 func (s *Server) complete(c *call, req generationRequest, k kind, t task) error {
-	g, err := s.generate(t)
+	g, err := s.generate(c.life.loop, t)
 	if err != nil {
 		return err
 	}
-	defer s.loop.abort(g)
+	defer g.abort()
 	out := completion{ID: c.newID(k.prefix), Created: time.Now().Unix(), Model: t.model}
 	if req.Stream {
 		out.Object = k.chunk
@@ -241,9 +207,10 @@ func (s *Server) complete(c *call, req generationRequest, k kind, t task) error 
 	out.Object, out.SystemFingerprint, out.nulls = k.object, fingerprint, withNulls
 	out.Usage = g.counts(t.samples).openAI()
 	for seq, j := range g.jobs {
-		ch := k.choice(seq, s.output(j), false)
-		ch.FinishReason = &finishLength
-		ch.TokenIDs = req.ids(j.Output)
+		ch := k.choice(seq, s.output(g, seq), false)
+		_, end := g.next(seq)
+		ch.FinishReason = &end
+		ch.TokenIDs = req.ids(g.output(seq))
 		if !k.chat {
 			ch.PromptTokenIDs = req.ids(j.Prompt)
 		}
@@ -279,7 +246,7 @@ func (s *Server) streamCompletion(c *call, req generationRequest, k kind, t task
 		}
 		return sse.event("", out)
 	}
-	err = s.follow(c.ctx, g, func(seq, index int, last bool) error {
+	err = s.follow(c.ctx, g, func(seq, index int, end string) error {
 		if k.chat && index == 0 {
 			role := k.choice(seq, "", true)
 			role.Delta.Role = "assistant"
@@ -287,15 +254,18 @@ func (s *Server) streamCompletion(c *call, req generationRequest, k kind, t task
 				return err
 			}
 		}
-		sent++
-		id := g.jobs[seq].Output[index]
-		ch := k.choice(seq, text(s.tok, id), true)
-		ch.TokenIDs = req.ids([]uint32{id})
+		tokens := []uint32{}
+		if index != noToken {
+			sent++
+			tokens = g.jobs[seq].Output[index : index+1]
+		}
+		ch := k.choice(seq, s.text(tokens), true)
+		ch.TokenIDs = req.ids(tokens)
 		if !k.chat && index == 0 {
 			ch.PromptTokenIDs = req.ids(g.jobs[seq].Prompt)
 		}
-		if last {
-			ch.FinishReason = &finishLength
+		if end != "" {
+			ch.FinishReason = &end
 		}
 		return send(ch)
 	})
@@ -310,77 +280,4 @@ func (s *Server) streamCompletion(c *call, req generationRequest, k kind, t task
 		}
 	}
 	return sse.raw("", []byte("[DONE]"))
-}
-
-// embeddingSize is the length of an embedding.
-const embeddingSize = 64
-
-// embeddings is POST /v1/embeddings: prefill without output, and a vector of length one made from
-// the prompt's hash.
-func (s *Server) embeddings(c *call) error {
-	var req struct {
-		Model    string         `json:"model"`
-		Input    jsontext.Value `json:"input"`
-		Encoding string         `json:"encoding_format"`
-		Salt     *string        `json:"cache_salt"`
-	}
-	if err := decode(c.body, &req); err != nil {
-		return err
-	}
-	model, err := s.known(req.Model)
-	if err != nil {
-		return err
-	}
-	prompts, err := s.prompts("input", req.Input)
-	if err != nil {
-		return err
-	}
-	g, err := s.generate(task{prompts: prompts, samples: 1, maxTokens: -1, model: model,
-		salt: generationRequest{CacheSalt: req.Salt}.salt()})
-	if err != nil {
-		return err
-	}
-	defer s.loop.abort(g)
-	if err := s.wait(c.ctx, g); err != nil {
-		return err
-	}
-	type item struct {
-		Index     int    `json:"index"`
-		Object    string `json:"object"`
-		Embedding any    `json:"embedding"`
-	}
-	var data []item
-	for i, p := range prompts {
-		v := any(embed(p))
-		if req.Encoding == "base64" {
-			var b []byte
-			for _, x := range embed(p) {
-				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
-			}
-			v = base64.StdEncoding.EncodeToString(b)
-		}
-		data = append(data, item{i, "embedding", v})
-	}
-	return c.json(struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Created int64  `json:"created"`
-		Model   string `json:"model"`
-		Data    []item `json:"data"`
-		Usage   *usage `json:"usage"`
-	}{c.newID("embd-"), "list", time.Now().Unix(), model, data, g.counts(1).openAI()})
-}
-
-func embed(prompt []uint32) []float32 {
-	rng := mathrand.New(mathrand.NewPCG(digest(prompt), 0))
-	v := make([]float32, embeddingSize)
-	var norm float64
-	for i := range v {
-		x := rng.NormFloat64()
-		v[i], norm = float32(x), norm+x*x
-	}
-	for i := range v {
-		v[i] /= float32(math.Sqrt(norm))
-	}
-	return v
 }

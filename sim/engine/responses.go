@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -15,7 +14,7 @@ type responsesRequest struct {
 	MaxOutputTokens *number        `json:"max_output_tokens"`
 	PreviousID      *string        `json:"previous_response_id"`
 	Stream          flag           `json:"stream"`
-	CacheSalt       *string        `json:"cache_salt"`
+	cacheOptions    `json:",inline"`
 }
 
 // prompt renders instructions and input as a chat. Items that are no messages, such as calls of
@@ -114,50 +113,31 @@ func (c counts) responses() *responsesUsage {
 
 // responses is POST /v1/responses. No response is stored, so no previous one is known.
 func (s *Server) responses(c *call) error {
-	var req responsesRequest
-	if err := decode(c.body, &req); err != nil {
-		return err
-	}
-	model, err := s.known(req.Model)
+	req, t, err := s.readResponses(c.body)
 	if err != nil {
 		return err
 	}
-	if req.PreviousID != nil {
-		return apiError{status: http.StatusNotFound, kind: "invalid_request_error", param: "response_id",
-			message: "response " + *req.PreviousID + " is not stored here"}
-	}
-	limit, err := s.limit(req.MaxOutputTokens)
+	g, err := s.generate(c.life.loop, t)
 	if err != nil {
 		return err
 	}
-	t := template{tok: s.tok}
-	if err := req.prompt(&t); err != nil {
-		return err
-	}
-	g, err := s.generate(task{
-		prompts: [][]uint32{t.out}, samples: 1, maxTokens: limit, model: model,
-		salt: generationRequest{CacheSalt: req.CacheSalt}.salt(), bare: true,
-	})
-	if err != nil {
-		return err
-	}
-	defer s.loop.abort(g)
+	defer g.abort()
 	r := response{
-		ID: c.newID("resp_"), CreatedAt: time.Now().Unix(), Instructions: req.Instructions, Model: model,
-		Object: "response", Output: []responseItem{}, MaxOutputTokens: limit, Status: "in_progress",
+		ID: c.newID("resp_"), CreatedAt: time.Now().Unix(), Instructions: req.Instructions, Model: t.model,
+		Object: "response", Output: []responseItem{}, MaxOutputTokens: t.maxTokens, Status: "in_progress",
 	}
 	item := responseItem{ID: c.newID("msg_"), Content: []responsePart{}, Role: "assistant", Status: "in_progress", Type: "message"}
 	if req.Stream {
 		return s.streamResponses(c, g, r, item)
 	}
-	if err := s.wait(c.ctx, g); err != nil {
+	if err := s.whole(c.ctx, g); err != nil {
 		return err
 	}
 	return c.json(s.finishResponse(g, r, item))
 }
 
 func (s *Server) finishResponse(g *generation, r response, item responseItem) response {
-	item.Content = []responsePart{{Annotations: []string{}, Text: s.output(g.jobs[0]), Type: "output_text"}}
+	item.Content = []responsePart{{Annotations: []string{}, Text: s.output(g, 0), Type: "output_text"}}
 	item.Status = "completed"
 	r.Output = []responseItem{item}
 	r.Status, r.IncompleteDetails = "incomplete", &incomplete{"max_output_tokens"}
@@ -191,7 +171,10 @@ func (s *Server) streamResponses(c *call, g *generation, r response, item respon
 	if err := send("in_progress", object{"response": r}); err != nil {
 		return err
 	}
-	err = s.follow(c.ctx, g, func(_, index int, _ bool) error {
+	err = s.follow(c.ctx, g, func(_, index int, _ string) error {
+		if index == noToken {
+			return g.interrupted()
+		}
 		if index == 0 {
 			if err := send("output_item.added", object{"item": item, "output_index": 0}); err != nil {
 				return err

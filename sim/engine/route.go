@@ -22,7 +22,8 @@ import (
 // call is one request: its body is read and the x-sim headers are set when a handler gets it.
 type call struct {
 	http.ResponseWriter
-	ctx    context.Context // ends with the client's connection or with the server
+	life   *life
+	ctx    context.Context // ends with the client's connection or with the life
 	req    *http.Request
 	body   []byte
 	errors func(apiError) any // shape of an error body
@@ -30,60 +31,87 @@ type call struct {
 
 // route is what a path serves.
 type route struct {
-	method    string
-	handle    func(*call) error // an error is answered as JSON, unless the answer has begun
-	inference bool              // subject to Faults.FailCount
-	errors    func(apiError) any
+	method string            // "" for any
+	handle func(*call) error // an error is answered as JSON, unless the answer has begun
+	kind   routeKind
+	errors func(apiError) any
 }
 
-func (s *Server) routeTable() map[string]route {
-	get := func(h func(*call) error) route { return route{http.MethodGet, h, false, openAIError} }
-	post := func(h func(*call) error) route { return route{http.MethodPost, h, false, openAIError} }
-	infer := func(h func(*call) error) route { return route{http.MethodPost, h, true, openAIError} }
+// routeKind says which faults a route is subject to.
+type routeKind uint8
+
+const (
+	plainRoute     routeKind = iota
+	inferenceRoute           // Faults.FailCount
+	tokenizerRoute           // Faults.RenderStatus and RenderDelayMs
+)
+
+func (s *Server) routeTable(l *life) map[string]route {
+	get := func(h func(*call) error) route { return route{http.MethodGet, h, plainRoute, openAIError} }
+	post := func(h func(*call) error) route { return route{http.MethodPost, h, plainRoute, openAIError} }
+	infer := func(h func(*call) error) route { return route{http.MethodPost, h, inferenceRoute, openAIError} }
+	tokens := func(h func(*call) error) route { return route{http.MethodPost, h, tokenizerRoute, openAIError} }
 	ok := func(*call) error { return nil }
-	metrics := promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{})
-	return map[string]route{
+	table := map[string]route{
 		"/v1/chat/completions":      infer(s.chat),
 		"/v1/completions":           infer(s.completions),
 		"/v1/responses":             infer(s.responses),
 		"/v1/embeddings":            infer(s.embeddings),
-		"/v1/messages":              {http.MethodPost, s.messages, true, anthropicError},
-		"/v1/messages/count_tokens": {http.MethodPost, s.countTokens, false, anthropicError},
+		"/v1/messages":              {http.MethodPost, s.messages, inferenceRoute, anthropicError},
+		"/v1/messages/count_tokens": {http.MethodPost, s.countTokens, plainRoute, anthropicError},
 		"/v1/models":                get(s.models),
-		"/tokenize":                 post(s.tokenize),
-		"/detokenize":               post(s.detokenize),
+		"/tokenize":                 tokens(s.tokenize),
+		"/detokenize":               tokens(s.detokenize),
+		"/kv_event_sources":         get(func(c *call) error { return c.json(c.life.events.sources()) }),
 		"/reset_prefix_cache":       post(s.resetCache),
+		"/sleep":                    post(s.sleep),
+		"/wake_up":                  post(s.wakeUp),
+		"/is_sleeping":              get(s.isSleeping),
 		"/health":                   get(ok),
 		"/ping":                     get(ok),
 		"/version":                  get(func(c *call) error { return c.json(map[string]string{"version": Version}) }),
-		"/metrics": get(func(c *call) error {
-			if html, err := s.faults.metrics(c.ctx); err != nil {
-				return err
-			} else if html {
-				c.Header().Set("Content-Type", "text/html")
-				_, err := io.WriteString(c, "<!DOCTYPE html><html><body><h1>It works!</h1></body></html>\n")
-				return err
-			}
-			metrics.ServeHTTP(c, c.req)
-			return nil
-		}),
-		"/sim/fault": {"", s.fault, false, openAIError},
+		"/metrics":                  get(s.metrics(l)),
+		"/sim/fault":                {"", s.fault, plainRoute, openAIError},
+	}
+	if !s.cfg.NoRender {
+		table["/v1/chat/completions/render"] = tokens(s.renderChat)
+		table["/v1/completions/render"] = tokens(s.renderCompletions)
+		table["/v1/responses/render"] = tokens(s.renderResponses)
+		table["/v1/messages/render"] = route{http.MethodPost, s.renderMessages, tokenizerRoute, anthropicError}
+	}
+	return table
+}
+
+// metrics is GET /metrics.
+func (s *Server) metrics(l *life) func(*call) error {
+	page := promhttp.HandlerFor(l.registry, promhttp.HandlerOpts{})
+	return func(c *call) error {
+		if html, err := s.faults.metrics(c.ctx); err != nil {
+			return err
+		} else if html {
+			c.Header().Set("Content-Type", "text/html")
+			_, err := io.WriteString(c, "<!DOCTYPE html><html><body><h1>It works!</h1></body></html>\n")
+			return err
+		}
+		page.ServeHTTP(c, c.req)
+		return nil
 	}
 }
 
 // Version is what GET /version answers.
 const Version = "0.32.0+sim"
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+func (l *life) serve(w http.ResponseWriter, r *http.Request) {
+	s := l.server
 	if !s.enter() {
 		return
 	}
 	defer s.wg.Done()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
+	defer context.AfterFunc(l.ctx, cancel)()
 
-	c := &call{ResponseWriter: w, ctx: ctx, req: r, errors: openAIError}
+	c := &call{ResponseWriter: w, life: l, ctx: ctx, req: r, errors: openAIError}
 	if err := s.receive(c); err != nil {
 		c.fail(err)
 		return
@@ -93,9 +121,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	rt, ok := s.routes[r.URL.Path]
+	rt, ok := l.routes[r.URL.Path]
 	if !ok {
-		if trimmed := strings.TrimSuffix(r.URL.Path, "/"); s.routes[trimmed].handle != nil {
+		if trimmed := strings.TrimSuffix(r.URL.Path, "/"); l.routes[trimmed].handle != nil {
 			u := *r.URL
 			u.Path = trimmed
 			http.Redirect(w, r, u.RequestURI(), http.StatusTemporaryRedirect)
@@ -110,13 +138,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.errors = rt.errors
-	if rt.inference {
-		if status, ok := s.faults.failure(); ok {
-			c.fail(apiError{status: status, kind: "InternalServerError", message: "injected fault"})
-			return
-		}
+	err := s.faults.before(ctx, rt.kind)
+	if err == nil {
+		err = rt.handle(c)
 	}
-	if err := rt.handle(c); err != nil {
+	if err != nil {
 		c.fail(err)
 	}
 }

@@ -1,31 +1,28 @@
-// Package engine is a simulated vLLM: a network server with vLLM's HTTP interface in front of the
-// engine model of package sim. It computes no model. It tokenizes prompts, keeps a prefix cache,
-// takes the time that an engine would take (divided by [Config.Speed]), and answers with made-up
-// text, so that a gateway in front of it sees the timing, the usage figures and the metrics of a
-// real engine.
+// Package engine is a simulated vLLM: a network server with vLLM's HTTP interface and KV events in
+// front of the engine model of package sim. It computes no model. It tokenizes prompts, keeps a
+// prefix cache, takes the time that an engine would take (divided by [Config.Speed]), and answers
+// with made-up text, so that a gateway in front of it sees the timing, the usage figures, the
+// metrics and the KV events of a real engine.
 //
 // Served are the OpenAI endpoints chat/completions, completions, responses and embeddings, the
-// Anthropic messages endpoint, tokenize, detokenize, models, metrics, health, ping, version and
-// reset_prefix_cache, over HTTP/1.1 and cleartext HTTP/2. Every answer carries what arrived in
-// headers: x-sim-endpoint (the server's name), x-sim-method, x-sim-body-bytes, x-sim-body-sha256
-// and, if the request had any, x-sim-trailers. POST /sim/fault, from loopback only, makes the
-// server misbehave; see [Faults].
+// Anthropic messages endpoint, the render routes of all but embeddings, tokenize, detokenize,
+// models, metrics, health, ping, version, kv_event_sources, reset_prefix_cache, sleep, wake_up and
+// is_sleeping, over HTTP/1.1 and cleartext HTTP/2. Every answer carries what arrived in headers:
+// x-sim-endpoint (the server's name), x-sim-method, x-sim-body-bytes, x-sim-body-sha256 and, if the
+// request had any, x-sim-trailers. POST /sim/fault, from loopback only, makes the server misbehave;
+// see [Faults].
 //
 // An answer has exactly as many tokens as the request allows, less what does not fit into the
-// model length, and always ends with the reason "length".
+// model length, and ends with the reason "length", unless the engine was put to sleep meanwhile.
 package engine
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sluice-epp/sluice/sim"
 	"github.com/sluice-epp/sluice/sim/bpe"
@@ -33,25 +30,22 @@ import (
 
 // Server is a simulated engine. Make it with [New].
 type Server struct {
-	cfg      Config
-	tok      *bpe.Tokenizer
-	writer   *writer
-	loop     *loop
-	faults   faults
-	registry *prometheus.Registry
-	routes   map[string]route
-	http     *http.Server
-	started  time.Time
+	cfg    Config
+	tok    *bpe.Tokenizer
+	writer *writer
+	faults faults
 
 	ctx    context.Context // ends when the server closes
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // every goroutine and handler
 
+	restarting sync.Mutex // held from the end of one life to the beginning of the next
+
 	mu     sync.Mutex
 	closed bool
 	name   string
 	addr   net.Addr
-	ln     net.Listener // nil while connections are refused
+	life   *life // the present one, or the last one while the server is down; nil before Start
 }
 
 // New makes a server from a configuration, of which it reports every fault. It opens nothing yet.
@@ -59,10 +53,6 @@ func New(cfg Config) (*Server, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("engine config: %w", err)
-	}
-	model, err := sim.New(cfg.Params, nil)
-	if err != nil {
-		return nil, err
 	}
 	tok, err := bpe.Load()
 	if err != nil {
@@ -72,40 +62,16 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, tok: tok, writer: w, name: cfg.Name, started: time.Now()}
-	m := newMetrics(cfg, s.started)
-	s.loop = newLoop(model, cfg.Speed, m)
-	if s.registry, err = m.register(s.loop); err != nil {
-		return nil, err
-	}
+	s := &Server{cfg: cfg, tok: tok, writer: w, name: cfg.Name}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.routes = s.routeTable()
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	s.http = &http.Server{
-		Handler:           http.HandlerFunc(s.serve),
-		Protocols:         &protocols,
-		ReadHeaderTimeout: 30 * time.Second,
-		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // broken connections are the clients' business
-	}
 	return s, nil
 }
 
-// Start opens the listener and serves in the background until Close. It is called once.
+// Start opens the listeners and serves in the background until Close. It is called once.
 func (s *Server) Start() error {
-	if !s.enter() {
-		return errClosed
-	}
-	if err := s.listen(s.cfg.Listen); err != nil {
-		s.wg.Done()
-		return err
-	}
-	go func() {
-		defer s.wg.Done()
-		s.loop.run(s.ctx)
-	}()
-	return nil
+	s.restarting.Lock()
+	defer s.restarting.Unlock()
+	return s.begin(s.cfg.Listen)
 }
 
 // Serve starts the server, runs until the context ends, and closes it.
@@ -132,15 +98,52 @@ func (s *Server) URL() string { return "http://" + s.Addr().String() }
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
+	l := s.life
 	s.mu.Unlock()
-	// Connections go first: a handler that is told to end would close its stream as if complete.
-	err := s.http.Close()
+	var err error
+	if l != nil {
+		err = l.end()
+	}
 	s.cancel()
 	s.wg.Wait()
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
 	return err
+}
+
+// Stats is the state of the model; the zero value while the server is closed or down.
+func (s *Server) Stats() sim.Stats {
+	var st sim.Stats
+	if l := s.present(); l != nil {
+		_ = l.loop.do(func() { st = l.loop.model.Stats() }) // a loop that has ended has no state
+	}
+	return st
+}
+
+// Cached is how many blocks of each hash can be reused from a medium; see [sim.Engine.Cached].
+func (s *Server) Cached(m sim.Medium) map[uint64]int {
+	out := map[uint64]int{}
+	if l := s.present(); l != nil {
+		_ = l.loop.do(func() {
+			for h := range l.loop.model.Cached(m) {
+				out[h]++
+			}
+		})
+	}
+	return out
+}
+
+// KVEvents says where events are published, with the addresses that the sockets took; the zero
+// value if none are, or before Start.
+func (s *Server) KVEvents() KVEvents {
+	if l := s.present(); l != nil && l.events != nil {
+		return l.events.to
+	}
+	return KVEvents{}
+}
+
+func (s *Server) present() *life {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.life
 }
 
 // enter counts a goroutine in that Close has to wait for, unless the server is closed.
@@ -153,51 +156,72 @@ func (s *Server) enter() bool {
 	return !s.closed
 }
 
-func (s *Server) listen(addr string) error {
-	ln, err := (&net.ListenConfig{}).Listen(s.ctx, "tcp", addr)
+// begin starts a life and makes it the present one. The caller holds restarting.
+func (s *Server) begin(listen string) error {
+	if !s.enter() {
+		return errClosed
+	}
+	defer s.wg.Done()
+	l, err := s.newLife()
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return err
+	}
+	if err := l.start(listen); err != nil {
+		return errors.Join(err, l.end())
 	}
 	s.mu.Lock()
-	s.ln, s.addr = ln, ln.Addr()
-	if s.name == "" {
-		s.name = ln.Addr().String()
+	closed := s.closed
+	if !closed {
+		s.life, s.addr = l, l.addr
+		if s.name == "" {
+			s.name = l.addr.String()
+		}
 	}
 	s.mu.Unlock()
-	s.wg.Go(func() {
-		// It ends when the listener is closed, by Close or to refuse connections.
-		_ = s.http.Serve(ln)
-	})
+	if closed {
+		return errors.Join(errClosed, l.end())
+	}
 	return nil
 }
 
-// refuse closes the listener for a while: connections are refused as if the process were gone.
-func (s *Server) refuse(d time.Duration) {
-	s.mu.Lock()
-	ln, addr := s.ln, s.addr
-	s.ln = nil
-	s.mu.Unlock()
-	if ln == nil || !s.enter() {
-		return
+// restart ends the present life as a killed process ends, and begins the next one on the same
+// addresses after the given time: within the call if there is none, else in the background.
+func (s *Server) restart(down time.Duration) error {
+	s.restarting.Lock()
+	l := s.present()
+	if l == nil || !s.enter() {
+		s.restarting.Unlock()
+		return errClosed
 	}
-	// Without keep-alive, idle connections are closed too.
-	s.http.SetKeepAlivesEnabled(false)
-	_ = ln.Close()
-	go func() {
+	err := l.end()
+	again := func() error {
 		defer s.wg.Done()
+		defer s.restarting.Unlock()
 		for {
-			wait := time.NewTimer(d)
-			select {
-			case <-s.ctx.Done():
-				wait.Stop()
-				return
-			case <-wait.C:
+			if !sleep(s.ctx, down) {
+				return errClosed
 			}
-			s.http.SetKeepAlivesEnabled(true)
-			if s.listen(addr.String()) == nil {
-				return
+			if err := s.begin(s.Addr().String()); err == nil || errors.Is(err, errClosed) {
+				return err
 			}
-			d = 20 * time.Millisecond // somebody else has the port
+			down = 20 * time.Millisecond // somebody else has a port
 		}
-	}()
+	}
+	if down <= 0 {
+		return errors.Join(err, again())
+	}
+	go func() { _ = again() }() // it fails only when the server closes
+	return err
+}
+
+// sleep waits, and reports whether it did so to the end.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -144,7 +144,7 @@ func TestC01_ClientDisconnectAborts(t *testing.T) {
 	}
 	cancel()
 	eventually(t, "both aborted", func() bool {
-		st := stats(t, s)
+		st := s.Stats()
 		return st.Aborted == 2 && st.Running+st.Waiting == 0 && st.FreeBlocks == st.TotalBlocks
 	})
 }
@@ -156,7 +156,7 @@ func TestQueueFullAnswers503(t *testing.T) {
 	if a.status != http.StatusServiceUnavailable || !strings.Contains(string(a.body), "maxWaiting is 2") {
 		t.Errorf("answer %d %s", a.status, a.body)
 	}
-	if st := stats(t, s); st.Waiting+st.Running != 0 {
+	if st := s.Stats(); st.Waiting+st.Running != 0 {
 		t.Errorf("left behind: %+v", st)
 	}
 }

@@ -18,7 +18,9 @@ import (
 // that is not null exists here unless it is listed as left out, and streams have the same events
 // in the same order.
 func TestShapesAreThoseOfVLLM(t *testing.T) {
-	s := startServer(t, Config{Speed: fast, Models: []string{"tiny"}, Adapters: []string{"sql"}, Params: sim.Params{MaxModelLen: 1024}})
+	s := startServer(t, Config{
+		Speed: fast, Models: []string{"tiny"}, Adapters: []string{"sql"}, Params: sim.Params{MaxModelLen: 1024}, KVEvents: &KVEvents{},
+	})
 	user := obj{"role": "user", "content": "import os, what is it?"}
 	for _, tc := range []struct {
 		name, method, path string
@@ -37,6 +39,22 @@ func TestShapesAreThoseOfVLLM(t *testing.T) {
 		{name: "tokenize", path: "/tokenize", body: obj{"prompt": "import os", "return_token_strs": true}},
 		{name: "models", method: "GET", path: "/v1/models", leftOut: []string{"data.permission"}},
 		{name: "reset", path: "/reset_prefix_cache"},
+		{name: "is_sleeping", method: "GET", path: "/is_sleeping"},
+		{name: "detokenize", path: "/detokenize", body: obj{"tokens": []int{300, 301}}},
+		{name: "kv_event_sources", method: "GET", path: "/kv_event_sources"},
+		{name: "render_chat", path: "/v1/chat/completions/render", body: obj{"messages": []obj{user}}},
+		{name: "render_completions", path: "/v1/completions/render", body: obj{"prompt": []string{"a", "b"}}},
+		{name: "render_messages", path: "/v1/messages/render", body: obj{"messages": []obj{user}, "max_tokens": 2},
+			leftOut: []string{"sampling_params.top_p", "sampling_params.min_p"}},
+		{name: "render_responses", path: "/v1/responses/render", body: obj{"input": "import os"},
+			leftOut: []string{"sampling_params.top_p", "sampling_params.min_p", "sampling_params.extra_args"}},
+		{name: "chat_token_ids", path: "/v1/chat/completions", body: obj{"messages": []obj{user}, "return_token_ids": true},
+			extra: []string{"usage.prompt_tokens_details."}},
+		{name: "completion_token_ids", path: "/v1/completions", body: obj{"prompt": "a", "return_token_ids": true},
+			extra: []string{"usage.prompt_tokens_details."}},
+		{name: "chat_stream_token_ids", stream: true, path: "/v1/chat/completions",
+			body:  obj{"messages": []obj{user}, "max_tokens": 12, "stream": true, "return_token_ids": true},
+			extra: []string{"choices.stop_reason", "choices.token_ids"}}, // in the first chunk
 		{name: "error_model", path: "/v1/chat/completions", body: obj{"model": "nope", "messages": []obj{user}}},
 		{name: "error_validation", path: "/v1/chat/completions", body: obj{"model": "tiny"}},
 		{name: "error_too_long", path: "/v1/chat/completions", body: obj{"messages": []obj{{"role": "user", "content": strings.Repeat("import os ", 900)}}}},
@@ -78,7 +96,7 @@ func TestShapesAreThoseOfVLLM(t *testing.T) {
 			}
 			ours, theirs := []event{{data: string(a.body)}}, []event{{data: real.Body}}
 			if tc.stream {
-				ours, theirs = events(t, a.body), events(t, []byte(real.Body))
+				ours, theirs = sseEvents(t, a.body), sseEvents(t, []byte(real.Body))
 			}
 			if len(ours) != len(theirs) {
 				t.Fatalf("%d events, vLLM sends %d", len(ours), len(theirs))
