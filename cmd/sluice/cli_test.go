@@ -53,6 +53,7 @@ func TestUsageErrors(t *testing.T) {
 		"engine --speed 0":                 "--speed: must be > 0",
 		"engine --speed NaN":               "--speed: must be > 0",
 		"engine --max-model-len=-1":        "--max-model-len: must be",
+		"engine --listen 8000":             `--listen: must be "host:port", got "8000"`,
 		"engine --cpu-blocks=-1":           "--cpu-blocks: must be >= 0, got -1",
 		"engine --kv-events-port 70000":    "--kv-events-port: must be from 0 to 65535, got 70000",
 		"engine --kv-events-port 1 --kv-events-connect 10.0.0.9:5557": "--kv-events-port: must be absent with --kv-events-connect, got 1",

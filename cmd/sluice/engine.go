@@ -63,14 +63,11 @@ func (f *EventFlags) validate() error {
 }
 
 // config is nil if no events are published. Sockets are on the host that is listened on.
-func (f *EventFlags) config(listen string) (*engine.KVEvents, error) {
+func (f *EventFlags) config(listen string) *engine.KVEvents {
 	if !f.On {
-		return nil, nil
+		return nil
 	}
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
-		return nil, fmt.Errorf("--listen: must be \"host:port\", got %q", listen)
-	}
+	host, _, _ := net.SplitHostPort(listen) // Validate has seen it
 	k := &engine.KVEvents{
 		Connect: f.Connect, Topic: f.Topic, BufferSteps: f.Buffer, Rank: f.Rank,
 		SelfDescribing: f.SelfDescribing, NoReplay: f.ReplayPort < 0,
@@ -81,7 +78,7 @@ func (f *EventFlags) config(listen string) (*engine.KVEvents, error) {
 	if !k.NoReplay {
 		k.Replay = net.JoinHostPort(host, strconv.Itoa(f.ReplayPort))
 	}
-	return k, nil
+	return k
 }
 
 // Help is shown below the usage.
@@ -96,8 +93,11 @@ the events of that cache as vLLM does with --kv-events-config. Examples:
 POST /sim/fault, from loopback only, makes it misbehave: see docs/simulated-engine.md.`
 }
 
-// Validate checks the numbers.
+// Validate checks addresses and numbers.
 func (e *EngineCommand) Validate() error {
+	if _, _, err := net.SplitHostPort(e.Listen); err != nil {
+		return fmt.Errorf("--listen: must be \"host:port\", got %q", e.Listen)
+	}
 	switch {
 	case !(e.Speed > 0) || e.Speed > maxSpeed:
 		return fmt.Errorf("--speed: must be > 0 and at most %d, got %g", maxSpeed, e.Speed)
@@ -123,13 +123,9 @@ func (e *EngineCommand) Run(i *interrupts) error {
 	if e.MaxModelLen > 0 {
 		params.MaxModelLen = e.MaxModelLen
 	}
-	events, err := e.Events.config(e.Listen)
-	if err != nil {
-		return err
-	}
 	s, err := engine.New(engine.Config{
 		Listen: e.Listen, Name: e.Name, Models: e.Model, Adapters: e.Adapter, Speed: e.Speed, Params: params,
-		KVEvents: events, NoRender: !e.Render,
+		KVEvents: e.Events.config(e.Listen), NoRender: !e.Render,
 	})
 	if err != nil {
 		return err
