@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -136,8 +137,9 @@ func Payloads(tb testing.TB) map[string][]byte {
 func Seeds(tb testing.TB) [][]byte {
 	tb.Helper()
 	var seeds [][]byte
-	for p := range maps.Values(Payloads(tb)) {
-		seeds = append(seeds, p)
+	payloads := Payloads(tb)
+	for _, name := range slices.Sorted(maps.Keys(payloads)) {
+		seeds = append(seeds, payloads[name])
 	}
 	for _, l := range Layouts(tb) {
 		if len(l.Payload) < 1024 {

@@ -37,6 +37,7 @@ type Decoder struct {
 	ends   []int
 	text   []byte
 
+	tails        [Cleared + 1]tail
 	media, specs names
 }
 

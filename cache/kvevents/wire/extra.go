@@ -35,15 +35,23 @@ func (d *Decoder) noExtra(b []byte, p int) (ends []int, next int, ok bool) {
 			return nil, 0, false
 		}
 	}
+	return d.noEnds(n), p + n, true
+}
+
+// noEnds is the ExtraEnd of n blocks without extra keys, nil for none.
+func (d *Decoder) noEnds(n int) []int {
+	if n == 0 {
+		return nil
+	}
 	from := len(d.ends)
 	d.ends = grow(d.ends, n)
-	ends = d.ends[from : from+n : from+n]
+	ends := d.ends[from : from+n : from+n]
 	clear(ends)
-	return ends, p + n, true
+	return ends
 }
 
 // readExtra reads the extra keys at b[p:], which is a whole value, into ev, whose adapter is known. What is not a list
-// with a list or nil for each block is one opaque key of the first block.
+// with a list or nil for each block is one key of the first block.
 func (d *Decoder) readExtra(ev *Event, b []byte, p int) (ok bool) {
 	items, ends := len(d.items), len(d.ends)
 	n, q, ok := readArray(b, p)
@@ -55,7 +63,7 @@ func (d *Decoder) readExtra(ev *Event, b []byte, p int) (ok bool) {
 			d.ends = append(d.ends, len(d.items)-items)
 		}
 	} else {
-		if _, ok = d.opaque(b, p); !ok {
+		if _, ok = d.readItem(b, p); !ok {
 			return false
 		}
 		d.ends = append(d.ends, 1)

@@ -1,8 +1,6 @@
 package wire
 
-import (
-	"unsafe"
-)
+import "unsafe"
 
 const (
 	eventBytes = int(unsafe.Sizeof(Event{}))
@@ -29,6 +27,9 @@ const (
 	fieldSalt
 	fieldSession
 )
+
+// fields is a set of fields, 1<<field each.
+type fields uint16
 
 // The fields of an event that is an array, after its tag. Those that follow are of no use here.
 var (
@@ -92,12 +93,16 @@ type mark struct{ hashes, tokens, items, ends, text int }
 
 // reading is an event being read.
 type reading struct {
-	has    uint16 // 1<<field of those that were there
-	extra  int    // where extra keys wait that can only be read when the adapter is known; 0 for nowhere
-	loraID []byte // an adapter's id that is a text
+	// has are the fields that were there, since the pivot if there was one; before are those up to there.
+	has, before fields
+	extra       int    // where extra keys wait that can only be read when the adapter is known; 0 for nowhere
+	loraID      []byte // an adapter's id that is a text
+
+	// Where the fields after the pivot begin and how many they are; tail is 0 where they were recalled.
+	tail, left int
 }
 
-func (r *reading) saw(f field) bool { return r.has&(1<<f) != 0 }
+func (r *reading) saw(f field) bool { return (r.has|r.before)&(1<<f) != 0 }
 
 // event reads the event at b[p:], adds it to the batch or counts why not, and finds where the next one begins. It is
 // false where that cannot be told.
@@ -138,7 +143,10 @@ func (d *Decoder) readEvent(ev *Event, b []byte, p int) (next int, known, ok boo
 		next, ok = skip(b, p)
 		return next, false, ok
 	}
-	return next, true, d.finish(ev, &r, b)
+	if ok = d.finish(ev, &r, b); ok {
+		d.remember(ev, &r, b, next)
+	}
+	return next, true, ok
 }
 
 // readArrayEvent reads [tag, field, ...].
@@ -151,22 +159,27 @@ func (d *Decoder) readArrayEvent(ev *Event, r *reading, b []byte, p int) (next i
 	if !ok {
 		return 0, false
 	}
-	var fields []field
+	var order []field
 	switch ev.Kind = kindOf(tag); ev.Kind {
 	case 0:
 		return p, true
 	case Stored:
-		fields = storedFields[:]
+		order = storedFields[:]
 	case Removed:
-		fields = removedFields[:]
+		order = removedFields[:]
 	}
 	for i := range n - 1 {
 		f := fieldOther
-		if i < len(fields) {
-			f = fields[i]
+		if i < len(order) {
+			f = order[i]
 		}
 		if p, ok = d.readField(ev, r, f, b, p); !ok {
 			return 0, false
+		}
+		if f == pivot[ev.Kind] && f != fieldOther {
+			if next, ok := d.recall(ev, r, n-2-i, b, p); ok {
+				return next, true
+			}
 		}
 	}
 	return p, true
@@ -178,9 +191,10 @@ func (d *Decoder) readMapEvent(ev *Event, r *reading, b []byte, p int) (next int
 	if !ok {
 		return 0, false
 	}
+	f := fieldOther
 	for i := range n {
-		f, value, ok := readKey(b, p)
-		if !ok {
+		var value int
+		if f, value, ok = readKey(b, p, following[ev.Kind][f]); !ok {
 			return 0, false
 		}
 		if i == 0 && f != fieldType {
@@ -192,15 +206,49 @@ func (d *Decoder) readMapEvent(ev *Event, r *reading, b []byte, p int) (next int
 		if p, ok = d.readField(ev, r, f, b, value); !ok {
 			return 0, false
 		}
-		if f == fieldType && ev.Kind == 0 {
+		switch {
+		case f == fieldOther:
+		case f == fieldType && ev.Kind == 0:
 			return p, true
+		case f == pivot[ev.Kind]:
+			if next, ok := d.recall(ev, r, n-1-i, b, p); ok {
+				return next, true
+			}
 		}
 	}
 	return p, n > 0
 }
 
-// readKey reads a map's key as the field that it names.
-func readKey(b []byte, p int) (f field, value int, ok bool) {
+// following guesses a field from the one before it.
+var following = [...][fieldSession + 1]field{
+	{fieldOther: fieldType},
+	Stored: {
+		fieldType: fieldHashes, fieldHashes: fieldParent, fieldParent: fieldTokens, fieldTokens: fieldBlockSize,
+		fieldBlockSize: fieldLoRAID, fieldLoRAID: fieldMedium, fieldMedium: fieldLoRAName, fieldLoRAName: fieldExtra,
+		fieldExtra: fieldGroup, fieldGroup: fieldSpec, fieldSpec: fieldWindow, fieldWindow: fieldSession,
+	},
+	Removed: {fieldType: fieldHashes, fieldHashes: fieldMedium, fieldMedium: fieldGroup},
+	Cleared: {},
+}
+
+// written are the fields' names as msgpack strings.
+var written = [...]string{
+	fieldType: "\xa4type", fieldHashes: "\xacblock_hashes", fieldParent: "\xb1parent_block_hash",
+	fieldTokens: "\xa9token_ids", fieldBlockSize: "\xaablock_size", fieldLoRAID: "\xa7lora_id",
+	fieldMedium: "\xa6medium", fieldLoRAName: "\xa9lora_name", fieldExtra: "\xaaextra_keys",
+	fieldGroup: "\xa9group_idx", fieldSpec: "\xb2kv_cache_spec_kind", fieldWindow: "\xbckv_cache_spec_sliding_window",
+	fieldSession: "\xaasession_id",
+}
+
+// readKey reads a map's key as the field that it names, which is likely the one guessed.
+func readKey(b []byte, p int, guess field) (f field, value int, ok bool) {
+	if name := written[guess]; guess != fieldOther && len(name) <= len(b)-p && string(b[p:p+len(name)]) == name {
+		return guess, p + len(name), true
+	}
+	return readAnyKey(b, p)
+}
+
+func readAnyKey(b []byte, p int) (f field, value int, ok bool) {
 	if key, value, ok := readText(b, p); ok {
 		return fieldOf(key), value, true
 	}
@@ -211,7 +259,7 @@ func readKey(b []byte, p int) (f field, value int, ok bool) {
 // tagOf finds the tag among the n pairs at b[p:].
 func tagOf(b []byte, p, n int) (tag []byte, ok bool) {
 	for range n {
-		f, value, ok := readKey(b, p)
+		f, value, ok := readAnyKey(b, p)
 		if !ok {
 			return nil, false
 		}
@@ -293,6 +341,7 @@ func (d *Decoder) readTextField(ev *Event, r *reading, f field, b []byte, p int)
 			return next, ok
 		}
 		ev.LoRA = orNil(text)
+		ok = ok && !AdapterByID(text)
 	case fieldLoRAID:
 		if ok {
 			r.loraID = text
@@ -312,7 +361,7 @@ func (d *Decoder) finish(ev *Event, r *reading, b []byte) (ok bool) {
 		*ev = Event{Kind: Cleared}
 		return true
 	case Removed:
-		if r.has&^(1<<fieldType|1<<fieldHashes|1<<fieldMedium|1<<fieldGroup|1<<fieldOther) != 0 {
+		if (r.has|r.before)&^(1<<fieldType|1<<fieldHashes|1<<fieldMedium|1<<fieldGroup|1<<fieldOther) != 0 {
 			*ev = Event{Kind: Removed, Hashes: ev.Hashes, Medium: ev.Medium, Group: ev.Group, HasGroup: ev.HasGroup}
 		}
 		return r.saw(fieldHashes)

@@ -42,6 +42,8 @@ func readArray(b []byte, p int) (n, next int, ok bool) {
 	}
 	if c := b[p]; c&0xf0 == 0x90 {
 		n, next = int(c&0x0f), p+1
+	} else if c == leadArray16 && len(b)-p > 2 {
+		n, next = int(binary.BigEndian.Uint16(b[p+1:])), p+3
 	} else {
 		if !isArray(b, p) {
 			return 0, 0, false
