@@ -335,7 +335,7 @@ func TestEventsPredictCachedTokens(t *testing.T) {
 	hits := [2]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		p := smallParams()
-		p.NumBlocks, p.OffloadBlocks = rapid.IntRange(16, 40).Draw(t, "blocks"), rapid.SampledFrom([]int{0, 10, 80}).Draw(t, "offload blocks")
+		p.NumBlocks, p.OffloadBlocks = 16, rapid.SampledFrom([]int{80, 10, 0}).Draw(t, "offload blocks")
 		l := newLedger(p.BlockSize, t.Fatalf)
 		w := &world{ledger: l, tokens: map[*Job]int{}, aborted: map[*Job]bool{}}
 		var err error
@@ -343,12 +343,12 @@ func TestEventsPredictCachedTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range rapid.IntRange(1, 12).Draw(t, "jobs") {
-			text := tokens(uint32(rapid.IntRange(0, 2).Draw(t, "family"))*1000, rapid.IntRange(1, 60).Draw(t, "prompt"))
-			if n := rapid.IntRange(0, len(text)).Draw(t, "differs from"); n < len(text) {
+			text := tokens(uint32(rapid.IntRange(0, 2).Draw(t, "family"))*1000, 60-rapid.IntRange(0, 59).Draw(t, "shorter by"))
+			if n := rapid.IntRange(0, 4*len(text)).Draw(t, "differs from"); n < len(text) {
 				text[n] = 77
 			}
-			j := &Job{Prompt: text, Output: tokens(5000, rapid.IntRange(0, 4).Draw(t, "output")),
-				Salt: rapid.SampledFrom([]string{"", "tenant-1"}).Draw(t, "salt")}
+			j := &Job{Prompt: text, Output: tokens(5000, 4-rapid.IntRange(0, 4).Draw(t, "less output")),
+				Salt: rapid.SampledFrom([]string{"", "", "tenant-1"}).Draw(t, "salt")}
 			want := l.predict(j)
 			if err := w.engine.Submit(w.now, j); err != nil {
 				t.Fatal(err)
@@ -366,6 +366,7 @@ func TestEventsPredictCachedTokens(t *testing.T) {
 			hits[CPU] += j.Progress().Loaded
 		}
 	})
+	t.Logf("tokens found on the GPU and in the tier: %v", hits)
 	if hits[GPU] == 0 || hits[CPU] == 0 {
 		t.Errorf("tokens found on the media: %v", hits)
 	}
