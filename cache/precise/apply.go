@@ -40,15 +40,11 @@ func (s *source) stored(e *wire.Event) {
 		return
 	}
 	t := s.tierOf(e.Medium, true)
-	g := s.groupOf(t, e.Group, true)
 	switch {
-	case g == nil:
-		s.stats.otherGroup.Add(int64(n))
-		return
 	case len(e.Tokens) == 0 && e.BlockSize == 0:
-		s.join(t, g, e.Hashes)
+		s.join(t, e.Group, e.Hashes)
 		return
-	case e.BlockSize <= 0 || len(e.Tokens) != n*e.BlockSize:
+	case e.BlockSize <= 0 || len(e.Tokens)%n != 0 || len(e.Tokens)/n != e.BlockSize: // no product, which may overflow
 		s.stats.uneven.Add(int64(n))
 		return
 	case e.BlockSize < t.size:
@@ -85,19 +81,26 @@ func (s *source) extraOf(e *wire.Event) []uint64 {
 }
 
 // join takes in a store that names blocks and says nothing else of them: each is where the source has it already.
-func (s *source) join(t *tier, g *group, names []uint64) {
+func (s *source) join(t *tier, number int, names []uint64) {
+	g := s.groupOf(t, number, false)
 	for _, name := range names {
-		if slot, ok := g.table.Find(name); ok {
-			g.table.Again(slot)
-			continue
+		if g != nil {
+			if slot, ok := g.table.Find(name); ok {
+				s.applied(1)
+				g.table.Again(slot)
+				continue
+			}
 		}
-		at, ok := s.find(name)
+		at, size, ok := s.find(name, t.size)
+		if ok && g == nil { // a group is made for what it holds
+			g = s.groupOf(t, number, true)
+			ok = g != nil
+		}
 		if !ok {
 			s.stats.unjoined.Add(1)
 			continue
 		}
 		if t.size == 0 {
-			_, size := s.store.HashAt(at)
 			s.sized(t, size)
 		}
 		s.hold(t, g, name, at)
@@ -145,23 +148,31 @@ func (s *source) placeOne(r *run) bool {
 		return false
 	}
 	g := s.groupOf(r.tier, r.group, true)
+	if g == nil {
+		s.stats.otherGroup.Add(int64(len(r.names)))
+		return true
+	}
 	for i := 0; i < len(r.names); {
 		name := r.names[i]
 		if slot, known := g.table.Find(name); known {
 			s.storedAgain(r.tier, g, name, slot)
 			at = chain.Ref(g.table.Place(slot))
-			hash, _ = s.store.HashAt(at)
+			size := 0
+			if hash, size = s.store.HashAt(at); size != r.blockSize { // the same name for something else
+				s.stats.uneven.Add(int64(len(r.names) - i))
+				break
+			}
 			i++
 			continue
 		}
-		if found, known := s.find(name); known {
+		if found, _, known := s.find(name, r.blockSize); known {
 			at = s.hold(r.tier, g, name, found)
 			hash, _ = s.store.HashAt(at)
 			i++
 			continue
 		}
 		n := 1
-		for i+n < len(r.names) && !s.knows(r.names[i+n]) {
+		for i+n < len(r.names) && !s.knows(g, r.names[i+n], r.blockSize) {
 			n++
 		}
 		if at, hash, ok = s.add(r, g, i, n, at, hash); !ok {
@@ -172,21 +183,26 @@ func (s *source) placeOne(r *run) bool {
 	return true
 }
 
-func (s *source) knows(name uint64) bool {
-	_, ok := s.find(name)
+// knows reports whether placeOne must not take a block for a new one.
+func (s *source) knows(g *group, name uint64, blockSize int) bool {
+	if _, ok := g.table.Find(name); ok {
+		return true
+	}
+	_, _, ok := s.find(name, blockSize)
 	return ok
 }
 
-// parentOf is where a run begins: behind the place of its parent, whose hash it returns too.
+// parentOf is where a run begins: behind the place of its parent, whose hash it returns too. A block of another size does
+// not do, even by the same name: an offloaded block may be called like the last of the smaller ones in it.
 func (s *source) parentOf(r *run) (at chain.Ref, hash uint64, ok bool) {
 	if !r.hasParent {
 		return chain.NoRef, s.keys.root(r.blockSize, r.adapter), true
 	}
-	if at, ok = s.find(r.parent); !ok {
+	if at, _, ok = s.find(r.parent, r.blockSize); !ok {
 		return 0, 0, false
 	}
-	hash, size := s.store.HashAt(at)
-	return at, hash, size == r.blockSize
+	hash, _ = s.store.HashAt(at)
+	return at, hash, true
 }
 
 // add puts n blocks of a run, from number i on, which the source does not have in any way, behind a place. It returns the
@@ -206,9 +222,17 @@ func (s *source) add(r *run, g *group, i, n int, at chain.Ref, hash uint64) (cha
 	if len(r.tier.groups) > 1 {
 		h = s.shadow // until every group has them
 	}
-	taken := s.store.Insert(h, parent, parentHash, r.blockSize, s.hashes, refs)
+	taken := s.store.Insert(h, s.own(), parent, parentHash, r.blockSize, s.hashes, refs)
+	for _, ref := range refs[:taken] {
+		if ref.Owned() {
+			s.aliases.name(ref)
+		}
+		if ref.Held() && h == r.tier.holder {
+			s.aliases.hold(h, ref)
+		}
+	}
 	for k := range taken {
-		s.put(r.tier, g, r.names[i+k], refs[k])
+		s.putNew(g, h, r.names[i+k], refs[k].Bare())
 		s.noteRecent(s.hashes[k], r.names[i+k])
 	}
 	s.applied(taken)
@@ -216,48 +240,79 @@ func (s *source) add(r *run, g *group, i, n int, at chain.Ref, hash uint64) (cha
 		s.stats.refused.Add(int64(n - taken))
 		return at, hash, false
 	}
-	return refs[n-1], hash, true
+	return refs[n-1].Bare(), hash, true
+}
+
+// putNew is put for a block that the source did not have when its event began, and which a holder has now. The second of
+// two of one name is given up again.
+func (s *source) putNew(g *group, h chain.Holder, name uint64, at chain.Ref) {
+	slot, ok := g.table.Find(name)
+	if !ok {
+		s.put(g, name, at)
+		return
+	}
+	g.table.Again(slot)
+	if h != s.shadow && !s.aliases.leave(h, at) {
+		s.store.Move(h, s.shadow, at)
+	}
+	s.release(at)
 }
 
 // put adds a block to a group's table. A source that has as many blocks as it may loses another one for it: one that has
 // so many has lost removals, and which of its blocks are stale nobody knows.
-func (s *source) put(t *tier, g *group, name uint64, at chain.Ref) {
-	if slot, ok := g.table.Find(name); ok { // twice in one event
-		g.table.Again(slot)
-		return
-	}
-	if s.blocks >= s.limit {
-		s.evict(t, g)
-	}
+func (s *source) put(g *group, name uint64, at chain.Ref) {
 	g.table.Add(name, uint64(at))
 	s.blocks++
 	s.stats.blocks.Add(1)
+	if s.blocks > s.limit {
+		s.evict(g, name)
+	}
 }
 
-// evict takes some block of a table out.
-func (s *source) evict(t *tier, g *group) {
-	slot, name, ok := g.table.After(s.evictAt)
-	if !ok {
-		return
+// evict takes some block out, of the same table as one just added where that has any other.
+func (s *source) evict(added *group, besides uint64) {
+	t, g := s.largest(added)
+	slot, name, _ := g.table.After(s.evictAt)
+	if g == added && name == besides {
+		slot, name, _ = g.table.After(slot + 1)
 	}
 	at := chain.Ref(g.table.Place(slot))
 	g.table.Drop(slot)
-	s.evictAt = slot + 1
-	s.vanished(t, name, at)
+	s.evictAt = slot
+	s.vanished(t, g, name, at)
 	s.stats.evicted.Add(1)
+}
+
+// largest is a table with more than one block, or with any but a given one: that one where it will do, else the largest.
+func (s *source) largest(first *group) (t *tier, g *group) {
+	most := 0
+	for _, u := range s.held {
+		for i := range u.groups {
+			switch h := &u.groups[i]; {
+			case h == first && h.table.Len() > 1:
+				return u, h
+			case h != first && h.table.Len() > most:
+				t, g, most = u, h, h.table.Len()
+			}
+		}
+	}
+	return t, g
 }
 
 // hold makes a tier's group have a block that the source has elsewhere; it returns the block's place.
 func (s *source) hold(t *tier, g *group, name uint64, at chain.Ref) chain.Ref {
-	s.ghosts.take(name)
+	s.ghosts.take(name, at)
 	if t.complete(g, name) {
 		if ref, ok := s.store.Set(t.holder, at); ok {
-			at = ref
+			at = ref.Bare()
+			if ref.Held() {
+				s.aliases.hold(t.holder, at)
+			}
 		}
 	} else if ref, ok := s.store.Set(s.shadow, at); ok {
-		at = ref
+		at = ref.Bare()
 	}
-	s.put(t, g, name, at)
+	s.put(g, name, at)
 	if s.recent != nil {
 		hash, _ := s.store.HashAt(at)
 		s.noteRecent(hash, name)
@@ -284,7 +339,7 @@ func (s *source) storedAgain(t *tier, g *group, name uint64, slot int) {
 	s.applied(1)
 	if s.doubted > 0 && t.complete(g, name) {
 		if ref, ok := s.store.Set(t.holder, chain.Ref(g.table.Place(slot))); ok { // it is true again
-			g.table.Move(slot, uint64(ref))
+			g.table.Move(slot, uint64(ref.Bare()))
 		}
 	}
 	if s.recent != nil || s.reports.open() {
@@ -313,7 +368,7 @@ func (s *source) removed(e *wire.Event) {
 				s.applied(1)
 				at := chain.Ref(g.table.Place(slot))
 				if g.table.Less(slot) {
-					s.vanished(t, name, at)
+					s.vanished(t, g, name, at)
 				}
 				continue
 			}
@@ -328,23 +383,27 @@ func (s *source) removed(e *wire.Event) {
 }
 
 // vanished follows a group's loss of a block, whose name is no longer in the group's table.
-func (s *source) vanished(t *tier, name uint64, at chain.Ref) {
+func (s *source) vanished(t *tier, g *group, name uint64, at chain.Ref) {
 	s.blocks--
 	s.stats.blocks.Add(-1)
-	if s.inTables(name) { // in another group or tier
+	if t.complete(g, name) && !s.aliases.leave(t.holder, at) {
 		s.store.Move(t.holder, s.shadow, at)
+	}
+	if s.inTables(name, at) || s.ghosts.has(name, at) {
 		return
 	}
 	if !s.tiers.isGPU(t.weights) {
-		if _, ok := s.ghosts.table.Get(name); ok {
-			s.store.Move(t.holder, s.shadow, at)
-		} else {
-			s.store.Unset(at, t.holder, s.shadow)
-		}
+		s.release(at)
 		return
 	}
-	s.store.Move(t.holder, s.shadow, at)
-	if oldest, place, full := s.ghosts.push(name, at); full && !s.inTables(oldest) {
-		s.store.Unset(place, s.shadow)
+	if place, lost := s.ghosts.push(name, at); lost {
+		s.release(place)
+	}
+}
+
+// release lets go of a place that a name of the source's has stood for, unless another one does.
+func (s *source) release(at chain.Ref) {
+	if !s.aliases.unname(at) {
+		s.store.Unset(at, s.own()...)
 	}
 }

@@ -16,14 +16,20 @@ type ghosts struct {
 	next  int
 }
 
-// push adds a block that is not there; oldest is the one that has to go for it.
-func (g *ghosts) push(name uint64, at chain.Ref) (oldest uint64, place chain.Ref, full bool) {
+// push adds a block. Where another one has to go for it, or the same name for another place, lost says so, and place is
+// that one's.
+func (g *ghosts) push(name uint64, at chain.Ref) (place chain.Ref, lost bool) {
+	if slot, ok := g.table.Find(name); ok {
+		place = chain.Ref(g.table.Place(slot))
+		g.table.Move(slot, uint64(at))
+		return place, true
+	}
 	g.table.Add(name, uint64(at))
 	if len(g.ring) < maxGhosts {
 		g.ring = append(g.ring, name)
-		return 0, 0, false
+		return 0, false
 	}
-	oldest = g.ring[g.next]
+	oldest := g.ring[g.next]
 	g.ring[g.next] = name
 	if g.next++; g.next == maxGhosts {
 		g.next = 0
@@ -31,18 +37,20 @@ func (g *ghosts) push(name uint64, at chain.Ref) (oldest uint64, place chain.Ref
 	if slot, ok := g.table.Find(oldest); ok && oldest != name {
 		place = chain.Ref(g.table.Place(slot))
 		g.table.Drop(slot)
-		return oldest, place, true
+		return place, true
 	}
-	return 0, 0, false
+	return 0, false
 }
 
-// take takes a block out, where it is there.
-func (g *ghosts) take(name uint64) (at chain.Ref, ok bool) {
-	slot, ok := g.table.Find(name)
-	if !ok {
-		return chain.NoRef, false
+// has reports whether a block is there, at a place.
+func (g *ghosts) has(name uint64, at chain.Ref) bool {
+	place, ok := g.table.Get(name)
+	return ok && chain.Ref(place).Place() == at.Place()
+}
+
+// take takes a block out, where it is there, at a place.
+func (g *ghosts) take(name uint64, at chain.Ref) {
+	if slot, ok := g.table.Find(name); ok && chain.Ref(g.table.Place(slot)).Place() == at.Place() {
+		g.table.Drop(slot)
 	}
-	at = chain.Ref(g.table.Place(slot))
-	g.table.Drop(slot)
-	return at, true
 }

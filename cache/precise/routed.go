@@ -20,6 +20,7 @@ type routed struct {
 	holder chain.Holder
 	table  table.Table
 	kept   []*record // without an end, oldest first
+	hashes int       // in kept
 	closed bool
 	refs   []chain.Ref
 }
@@ -41,7 +42,8 @@ func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration)
 	if r.closed || first >= len(hashes) {
 		return nil
 	}
-	for len(r.kept) > 0 && r.table.Len()+len(hashes)-first > r.limit {
+	for len(r.kept) > 0 && max(r.table.Len(), r.hashes)+len(hashes)-first > r.limit {
+		r.hashes -= len(r.kept[0].hashes)
 		r.remove(r.kept[0])
 		r.kept = r.kept[1:]
 	}
@@ -61,7 +63,7 @@ func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration)
 		r.refs = make([]chain.Ref, len(hashes))
 	}
 	refs := r.refs[:len(hashes)-first]
-	n := r.store.Insert(r.holder, parent, parentHash, blockSize, hashes[first:], refs)
+	n := r.store.Insert(r.holder, nil, parent, parentHash, blockSize, hashes[first:], refs)
 	if n == 0 {
 		return nil
 	}
@@ -69,7 +71,7 @@ func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration)
 		if slot, ok := r.table.Find(hash); ok {
 			r.table.Again(slot)
 		} else {
-			r.table.Add(hash, uint64(refs[i]))
+			r.table.Add(hash, uint64(refs[i].Bare()))
 		}
 	}
 	rec, _ := records.Get().(*record)
@@ -77,6 +79,7 @@ func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration)
 	rec.hashes = append(rec.hashes[:0], hashes[first:first+n]...)
 	if until == 0 {
 		r.kept = append(r.kept, rec)
+		r.hashes += n
 	}
 	return rec
 }
@@ -121,7 +124,7 @@ func (r *routed) settleKept() {
 	for _, rec := range r.kept {
 		r.remove(rec)
 	}
-	r.kept = nil
+	r.kept, r.hashes = nil, 0
 }
 
 // forget drops everything.
@@ -137,7 +140,7 @@ func (r *routed) forgetLocked() {
 		return true
 	})
 	r.table.Clear()
-	r.kept = nil
+	r.kept, r.hashes = nil, 0
 }
 
 func (r *routed) close() {
@@ -155,7 +158,7 @@ func (r *routed) close() {
 func (r *routed) size() (blocks, bytes int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.table.Len(), r.table.Bytes()
+	return r.table.Len(), r.table.Bytes() + 8*r.hashes
 }
 
 // queue holds the records that end, in the order of their ends.

@@ -28,17 +28,18 @@ type source struct {
 	primary atomic.Int32 // tokens of a block on the GPU, or wherever the source has blocks; 0: not known yet
 	other   atomic.Int32 // tokens of a block in the tiers whose blocks have another size; 0: none
 
-	mu     sync.Mutex // guards what follows
-	held   []*tier
-	shadow chain.Holder // keeps the places of blocks that do not count: ghosts and doubted ones
-	ghosts ghosts
-	parked parked
-	groups map[int]bool // groups that the engine has named, and whether they are of full attention
+	mu      sync.Mutex // guards what follows
+	held    []*tier
+	shadow  chain.Holder // keeps the places of blocks that do not count: ghosts and doubted ones
+	ghosts  ghosts
+	parked  parked
+	aliases aliases
+	groups  map[int]bool // groups that the engine has named, and whether they are of full attention
 	// recent are blocks stored last; nil until somebody doubts.
 	recent  *recent
 	doubted int // blocks that were taken for lost and are still in a table, at most
 	blocks  int // in all tables
-	heard   int // blocks in events
+	heard   int // blocks in events since the engine began, and events that could not be read
 	used    int // ... that told something
 	tick    uint32
 	reports reports
@@ -103,6 +104,7 @@ func (s *source) Apply(b *wire.Batch) {
 		return
 	}
 	s.tick++
+	s.heard += b.Bad + b.Unknown
 	for i := range b.Events {
 		e := &b.Events[i]
 		s.heard += len(e.Hashes)
@@ -128,6 +130,7 @@ func (s *source) lose() {
 	if !s.closed {
 		s.forget()
 		s.routed.forget()
+		s.heard, s.used = 0, 0
 	}
 }
 
@@ -161,10 +164,6 @@ func (s *source) close() {
 // forget drops all blocks, and all that was learnt of how the engine cuts its cache; the tables keep their memory for what
 // comes next.
 func (s *source) forget() {
-	s.holders = append(s.holders[:0], s.shadow)
-	for _, t := range s.held {
-		s.holders = append(s.holders, t.holder)
-	}
 	for _, t := range s.held {
 		for i := range t.groups {
 			s.sweep(&t.groups[i].table)
@@ -177,12 +176,23 @@ func (s *source) forget() {
 	s.stats.parked.Add(-int64(s.parked.blocks))
 	s.blocks, s.doubted = 0, 0
 	s.parked.clear()
+	s.aliases.clear()
 	clear(s.groups)
 }
 
+// own are the source's holders, those for routed blocks left out, until the next call.
+func (s *source) own() []chain.Holder {
+	s.holders = append(s.holders[:0], s.shadow)
+	for _, t := range s.held {
+		s.holders = append(s.holders, t.holder)
+	}
+	return s.holders
+}
+
 func (s *source) sweep(t *table.Table) {
+	holders := s.own()
 	t.All(func(_, at uint64) bool {
-		s.store.Unset(chain.Ref(at), s.holders...)
+		s.store.Unset(chain.Ref(at), holders...)
 		return true
 	})
 	t.Clear()
@@ -221,6 +231,7 @@ func (s *source) groupOf(t *tier, number int, create bool) *group {
 			return true
 		})
 	}
+	s.aliases.drop(t.holder)
 	n := len(t.groups)
 	if n < cap(t.groups) {
 		t.groups = t.groups[:n+1] // with a table that forget has emptied
@@ -231,24 +242,33 @@ func (s *source) groupOf(t *tier, number int, create bool) *group {
 	return &t.groups[n]
 }
 
-// find is where a block of the source is, in whichever tier or among its ghosts.
-func (s *source) find(name uint64) (at chain.Ref, ok bool) {
+// find is where a block of the source is, in whichever tier or among its ghosts, and its size in tokens; one of another
+// size than blockSize does not count, unless that is 0.
+func (s *source) find(name uint64, blockSize int) (at chain.Ref, size int, ok bool) {
 	for _, t := range s.held {
 		for i := range t.groups {
-			if at, ok := t.groups[i].table.Get(name); ok {
-				return chain.Ref(at), true
+			if at, size, ok = s.in(&t.groups[i].table, name, blockSize); ok {
+				return at, size, true
 			}
 		}
 	}
-	place, ok := s.ghosts.table.Get(name)
-	return chain.Ref(place), ok
+	return s.in(&s.ghosts.table, name, blockSize)
 }
 
-// inTables reports whether the engine still has a block anywhere.
-func (s *source) inTables(name uint64) bool {
+func (s *source) in(t *table.Table, name uint64, blockSize int) (at chain.Ref, size int, ok bool) {
+	place, ok := t.Get(name)
+	if !ok {
+		return 0, 0, false
+	}
+	_, size = s.store.HashAt(chain.Ref(place))
+	return chain.Ref(place), size, blockSize == 0 || size == blockSize
+}
+
+// inTables reports whether the engine still has a block, at a place, in any tier.
+func (s *source) inTables(name uint64, at chain.Ref) bool {
 	for _, t := range s.held {
 		for i := range t.groups {
-			if _, ok := t.groups[i].table.Find(name); ok {
+			if place, ok := t.groups[i].table.Get(name); ok && chain.Ref(place).Place() == at.Place() {
 				return true
 			}
 		}
@@ -317,7 +337,7 @@ func (s *source) endReport(hashes []uint64) {
 func (s *source) bytes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.ghosts.table.Bytes() + 8*cap(s.ghosts.ring) + 4*s.parked.tokens + 64*s.parked.blocks
+	n := s.ghosts.table.Bytes() + 8*cap(s.ghosts.ring) + 4*s.parked.tokens + 64*s.parked.blocks + s.aliases.bytes()
 	for _, t := range s.held {
 		for i := range t.groups {
 			n += t.groups[i].table.Bytes()

@@ -31,7 +31,7 @@ func filled(b *testing.B, holders, blocks int) (*Store, [][]uint64) {
 			if h == len(prompts)%holders {
 				n = 256
 			}
-			s.Insert(hs[h], NoRef, 0, 16, prompt[:n], refs[:n])
+			s.Insert(hs[h], nil, NoRef, 0, 16, prompt[:n], refs[:n])
 			have += n - 64
 		}
 		prompts = append(prompts, prompt)

@@ -83,6 +83,22 @@ func (c *chain) find(h Holder, hint int) int {
 	return slices.IndexFunc(c.locals, func(l localHolder) bool { return l.holder == h })
 }
 
+// mark marks as owned those of the positions from pos on that a holder has.
+func (c *chain) mark(refs []Ref, pos int, h Holder) {
+	if len(refs) == 0 {
+		return
+	}
+	local := c.find(h, 0)
+	if local < 0 {
+		return
+	}
+	for i := range refs {
+		if c.has(pos+i, local) {
+			refs[i] = owned
+		}
+	}
+}
+
 // widen makes room for 64 more local holders.
 func (c *chain) widen() {
 	stride := c.stride + 1

@@ -1,19 +1,20 @@
 package chain
 
 // Insert makes a holder hold a run of blocks that follow one another and the block at parent, whose hash is parentHash;
-// NoRef for the first block of a prompt. The places go to refs, which is as long as hashes. It returns how many blocks
-// were taken: fewer than all where an absolute bound was reached, or where the parent is not there (any more).
-func (s *Store) Insert(h Holder, parent Ref, parentHash uint64, blockSize int, hashes []uint64, refs []Ref) int {
+// NoRef for the first block of a prompt. The places go to refs, which is as long as hashes, marked where the block was
+// there already by the holder (Held) or by it or one of its owner's others (Owned). It returns how many blocks were taken:
+// fewer than all where an absolute bound was reached, or where the parent is not there (any more).
+func (s *Store) Insert(h Holder, others []Holder, parent Ref, parentHash uint64, blockSize int, hashes []uint64, refs []Ref) int {
 	done := 0
 	for last := parent; done < len(hashes); {
 		n, left, ok := 0, noChain, true // left is the chain that the rest leaves
 		if last != NoRef {
-			n, left, ok = s.continueChain(h, last, parentHash, hashes[done:], refs[done:])
+			n, left, ok = s.continueChain(h, others, last, parentHash, hashes[done:], refs[done:])
 		}
 		if done += n; done == len(hashes) || !ok {
 			break
 		}
-		if n = s.enterChain(h, left, blockSize, hashes[done:], refs[done:]); n == 0 {
+		if n = s.enterChain(h, others, left, blockSize, hashes[done:], refs[done:]); n == 0 {
 			break
 		}
 		done += n
@@ -24,7 +25,7 @@ func (s *Store) Insert(h Holder, parent Ref, parentHash uint64, blockSize int, h
 
 // continueChain holds what follows parent in its own chain, and appends to it where it may. Where blocks remain, the
 // chain counts one more that leaves it; ok is false where it has no room for the holder, or is not there any more.
-func (s *Store) continueChain(h Holder, parent Ref, parentHash uint64, hashes []uint64, refs []Ref) (done int, left uint32, ok bool) {
+func (s *Store) continueChain(h Holder, others []Holder, parent Ref, parentHash uint64, hashes []uint64, refs []Ref) (done int, left uint32, ok bool) {
 	id := parent.chain()
 	sh, index := s.at(id)
 	sh.mu.Lock()
@@ -34,7 +35,7 @@ func (s *Store) continueChain(h Holder, parent Ref, parentHash uint64, hashes []
 		return 0, noChain, false
 	}
 	if c.extends(pos) || (pos+1 < len(c.hashes) && c.hashes[pos+1] == hashes[0]) {
-		if done = sh.hold(c, id, h, parent.local(), pos+1, hashes, refs); done == 0 {
+		if done = sh.hold(c, id, h, others, parent.local(), pos+1, hashes, refs); done == 0 {
 			return 0, noChain, false
 		}
 		pos += done
@@ -48,7 +49,7 @@ func (s *Store) continueChain(h Holder, parent Ref, parentHash uint64, hashes []
 
 // enterChain holds the chain that begins with hashes[0], which leaves another one; it is made where there is none. It
 // returns 0 where there is no room.
-func (s *Store) enterChain(h Holder, parent uint32, blockSize int, hashes []uint64, refs []Ref) (done int) {
+func (s *Store) enterChain(h Holder, others []Holder, parent uint32, blockSize int, hashes []uint64, refs []Ref) (done int) {
 	sh := s.shardOf(hashes[0])
 	sh.mu.Lock()
 	index, known := sh.find(hashes[0])
@@ -61,7 +62,7 @@ func (s *Store) enterChain(h Holder, parent uint32, blockSize int, hashes []uint
 		}
 	}
 	id := uint32(hashes[0]>>(64-shardBits))<<indexBits | index
-	done = sh.hold(sh.chains[index], id, h, 0, 0, hashes, refs)
+	done = sh.hold(sh.chains[index], id, h, others, 0, 0, hashes, refs)
 	sh.mu.Unlock()
 	if known { // its parent has counted it already
 		s.leave(parent)
@@ -136,31 +137,38 @@ func (sh *shard) make(parent uint32, blockSize int, head []uint64) (index uint32
 // hold makes a holder hold the positions from pos on as far as they are hashes, the first of which must be so or may be
 // appended, and appends the rest where that is allowed. It returns how many it holds then: 0 where the chain has no room
 // for one more holder, which a new one always has.
-func (sh *shard) hold(c *chain, id uint32, h Holder, hint, pos int, hashes []uint64, refs []Ref) int {
+func (sh *shard) hold(c *chain, id uint32, h Holder, others []Holder, hint, pos int, hashes []uint64, refs []Ref) int {
 	had := c.bytes()
 	local := c.localOf(h, hint)
 	if local < 0 {
 		return 0
 	}
 	n := matching(c.hashes[pos:], hashes)
+	clear(refs[:n])
+	for _, o := range others {
+		c.mark(refs[:n], pos, o)
+	}
 	if n < len(hashes) && pos+n == len(c.hashes) && c.extends(pos+n-1) {
 		more := min(len(hashes), maxLength-pos)
 		sh.sizes.Positions += more - n
 		c.grow(hashes[n:more])
+		clear(refs[n:more])
 		n = more
 	}
 	for i := range n {
 		if c.set(pos+i, local) {
 			sh.sizes.Bits++
+		} else {
+			refs[i] = held | owned
 		}
-		refs[i] = newRef(id, pos+i, local)
+		refs[i] |= newRef(id, pos+i, local)
 	}
 	sh.sizes.Bytes += c.bytes() - had
 	return n
 }
 
-// Set makes a holder hold the block at a place that the caller keeps, and returns the place with the holder's bit; ok is
-// false where the chain has no room for one more holder.
+// Set makes a holder hold the block at a place that the caller keeps, and returns the place with the holder's bit, marked
+// where the holder had the block before (Held); ok is false where the chain has no room for one more holder.
 func (s *Store) Set(h Holder, at Ref) (ref Ref, ok bool) {
 	sh, index := s.at(at.chain())
 	sh.mu.Lock()
@@ -171,11 +179,14 @@ func (s *Store) Set(h Holder, at Ref) (ref Ref, ok bool) {
 	if local < 0 {
 		return at, false
 	}
+	ref = newRef(at.chain(), at.pos(), local)
 	if c.set(at.pos(), local) {
 		sh.sizes.Bits++
+	} else {
+		ref |= held
 	}
 	sh.sizes.Bytes += c.bytes() - had
-	return newRef(at.chain(), at.pos(), local), true
+	return ref, true
 }
 
 // Move takes the block at a place from one holder and gives it to another of the same owner.

@@ -139,7 +139,8 @@ func (s *Store) Sizes() Sizes {
 func (s *Store) shardOf(head uint64) *shard { return &s.shards[head>>(64-shardBits)] }
 
 // Ref is the place of a block in the index, and of a holder's bit there: chain (32 bits), position (12), local holder
-// (12), 56 bits in all. It is good as long as the holder, or another one of the same owner, has the block.
+// (12), 56 bits in all, and above them what Insert tells. It is good as long as the holder, or another one of the same
+// owner, has the block.
 type Ref uint64
 
 const (
@@ -147,6 +148,10 @@ const (
 	posBits    = 12
 	maxLength  = 1 << posBits
 	maxHolders = 1 << localBits
+
+	refBits = 32 + posBits + localBits
+	held    = Ref(1) << refBits
+	owned   = Ref(2) << refBits
 )
 
 // NoRef is the place before the first block.
@@ -156,7 +161,19 @@ func newRef(chain uint32, pos, local int) Ref {
 	return Ref(chain)<<(posBits+localBits) | Ref(pos)<<localBits | Ref(local)
 }
 
-func (r Ref) chain() uint32 { return uint32(r >> (posBits + localBits)) }
+// Bare is the place without what Insert tells.
+func (r Ref) Bare() Ref { return r & (1<<refBits - 1) }
+
+// Place names the block's place whoever holds it: equal for all holders.
+func (r Ref) Place() Ref { return r.Bare() &^ (maxHolders - 1) }
+
+// Held reports, of a place that Insert or Set returned, whether the holder had the block before.
+func (r Ref) Held() bool { return r&held != 0 }
+
+// Owned reports, of a place that Insert returned, whether the holder or another one of its owner had the block before.
+func (r Ref) Owned() bool { return r&owned != 0 }
+
+func (r Ref) chain() uint32 { return uint32(r.Bare() >> (posBits + localBits)) }
 func (r Ref) pos() int      { return int(r>>localBits) & (maxLength - 1) }
 func (r Ref) local() int    { return int(r) & (maxHolders - 1) }
 

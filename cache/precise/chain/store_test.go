@@ -91,7 +91,7 @@ func TestAgainstReference(t *testing.T) {
 					parent, parentHash = at, hashes[from-1]
 				}
 				refs := make([]Ref, len(hashes)-from)
-				if n := s.Insert(h, parent, parentHash, 16, hashes[from:], refs); n != len(refs) {
+				if n := s.Insert(h, nil, parent, parentHash, 16, hashes[from:], refs); n != len(refs) {
 					t.Fatalf("%d of %d inserted", n, len(refs))
 				}
 				for i, hash := range hashes[from:] {
@@ -252,7 +252,7 @@ func TestLongPromptsSpanChains(t *testing.T) {
 		hashes[i] = rand.Uint64()
 	}
 	refs := make([]Ref, len(hashes))
-	if n := s.Insert(h, NoRef, 0, 16, hashes, refs); n != len(hashes) {
+	if n := s.Insert(h, nil, NoRef, 0, 16, hashes, refs); n != len(hashes) {
 		t.Fatalf("%d inserted", n)
 	}
 	var l Lookup
