@@ -86,7 +86,8 @@ type member struct {
 	endpoint *scheduling.Endpoint
 	feed     feed
 	ranks    atomic.Pointer[[]rank]
-	mu       sync.Mutex // guards the replacement of ranks
+	cancel   context.CancelFunc // ends the questions to its engine
+	mu       sync.Mutex         // guards the replacement of ranks
 	gone     bool
 }
 
@@ -118,6 +119,7 @@ func (h *hub) adopt(s *scheduling.Snapshot) {
 		if s.Holds(i, m.endpoint.Generation) && s.Endpoints[i].KVEvents == m.endpoint.KVEvents && s.Endpoints[i].Engine == m.endpoint.Engine {
 			next.byOrdinal[i] = m
 		} else {
+			h.waiting = slices.DeleteFunc(h.waiting, func(w *member) bool { return w == m })
 			h.work.Go(func() { h.bury(m) })
 		}
 	}
@@ -127,17 +129,19 @@ func (h *hub) adopt(s *scheduling.Snapshot) {
 		}
 	}
 	h.members.Store(next)
+	h.sizesChanged() // a new one may have told its size before it was a member
 }
 
 // newMember begins to follow an endpoint. The hub's lock is held.
 func (h *hub) newMember(e *scheduling.Endpoint) *member {
-	m := &member{endpoint: e}
+	ctx, cancel := context.WithCancel(h.ctx)
+	m := &member{endpoint: e, cancel: cancel}
 	m.ranks.Store(&[]rank{{-1, h.newSource()}})
 	m.feed = h.follow(e, h.config, kvevents.Options{
 		Logger: h.logger, Client: h.client, Acceptor: h.acceptor, Stats: &h.feeds,
 	}, func(number int) kvevents.Sink { return h.open(m, number) })
 	h.waiting = append(h.waiting, m)
-	h.work.Go(func() { h.listModels(e) })
+	h.work.Go(func() { h.listModels(ctx, e) })
 	return m
 }
 
@@ -190,6 +194,7 @@ func (deaf) State(cursor.State)  {}
 
 // bury frees what an endpoint that went has: its connections, its goroutines and its blocks.
 func (h *hub) bury(m *member) {
+	m.cancel()
 	for _, r := range *m.ranks.Load() {
 		r.disown() // at once; what follows may take a moment
 	}

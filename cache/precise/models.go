@@ -19,11 +19,11 @@ const (
 	maxModelsWait   = time.Minute
 )
 
-// listModels asks an engine which models it serves that are no adapters, again and again until it says so or the endpoint
-// has gone.
-func (h *hub) listModels(e *scheduling.Endpoint) {
+// listModels asks an engine which models it serves that are no adapters, again and again until it says so or ctx, which
+// the endpoint's going ends, is over.
+func (h *hub) listModels(ctx context.Context, e *scheduling.Endpoint) {
 	for wait := firstModelsWait; ; wait = min(2*wait, maxModelsWait) {
-		bases, err := h.fetchModels(e)
+		bases, err := h.fetchModels(ctx, e)
 		if err == nil {
 			h.adapters.list(bases)
 			return
@@ -31,19 +31,16 @@ func (h *hub) listModels(e *scheduling.Endpoint) {
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-h.ctx.Done():
+		case <-ctx.Done():
 			timer.Stop()
-			return
-		}
-		if h.member(e.Ordinal, e.Generation) == nil {
 			return
 		}
 	}
 }
 
 // fetchModels reads an engine's /v1/models: an adapter has a parent, a model has none.
-func (h *hub) fetchModels(e *scheduling.Endpoint) (bases []string, err error) {
-	ctx, cancel := context.WithTimeout(h.ctx, modelsTimeout)
+func (h *hub) fetchModels(ctx context.Context, e *scheduling.Endpoint) (bases []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, modelsTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.Address+"/v1/models", nil)
 	if err != nil {

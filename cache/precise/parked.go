@@ -1,5 +1,7 @@
 package precise
 
+import "slices"
+
 // The bounds of what one source parks: blocks whose parent it has not heard of yet.
 const (
 	maxParkedBlocks = 2048
@@ -32,6 +34,7 @@ type parked struct {
 	byParent map[uint64][]*run
 	byName   map[uint64]*run // every block of every run
 	order    []*run          // oldest first; a run without names was taken
+	runs     int             // in order, those that were taken left out
 	blocks   int
 	tokens   int
 }
@@ -52,8 +55,10 @@ func (p *parked) add(r *run) (dropped int) {
 	for len(p.order) > 0 && (p.blocks+len(r.names) > maxParkedBlocks || p.tokens+len(r.tokens) > maxParkedTokens) {
 		oldest := p.order[0]
 		p.order = p.order[1:]
-		dropped += len(oldest.names)
-		p.unlink(oldest)
+		if oldest.names != nil {
+			dropped += len(oldest.names)
+			p.unlink(oldest)
+		}
 	}
 	c := *r
 	c.names = append([]uint64(nil), r.names...)
@@ -66,6 +71,7 @@ func (p *parked) add(r *run) (dropped int) {
 		p.byName[name] = &c
 	}
 	p.order = append(p.order, &c)
+	p.runs++
 	p.blocks += len(c.names)
 	p.tokens += len(c.tokens)
 	return dropped
@@ -90,7 +96,23 @@ func (p *parked) unlink(r *run) {
 	}
 	p.blocks -= len(r.names)
 	p.tokens -= len(r.tokens)
+	p.runs--
 	r.names = nil
+}
+
+// compact lets go of the runs that were taken, once they are more than those that were not.
+func (p *parked) compact() {
+	if len(p.order) <= 2*p.runs {
+		return
+	}
+	kept := p.order[:0]
+	for _, r := range p.order {
+		if r.names != nil {
+			kept = append(kept, r)
+		}
+	}
+	clear(p.order[len(kept):])
+	p.order = kept
 }
 
 // take takes out the runs that wait for a block.
@@ -107,14 +129,7 @@ func (p *parked) take(name uint64) []*run {
 	for len(p.byParent[name]) > 0 {
 		p.unlink(p.byParent[name][0])
 	}
-	kept := p.order[:0]
-	for _, r := range p.order {
-		if r.names != nil {
-			kept = append(kept, r)
-		}
-	}
-	clear(p.order[len(kept):])
-	p.order = kept
+	p.compact()
 	return taken
 }
 
@@ -125,18 +140,18 @@ func (p *parked) removed(name uint64, group int, t *tier) bool {
 	if r == nil || r.group != group || r.tier != t {
 		return false
 	}
-	for i, n := range r.names {
-		if n != name {
-			continue
-		}
-		for _, gone := range r.names[i:] {
-			delete(p.byName, gone)
-		}
-		p.blocks -= len(r.names) - i
-		p.tokens -= len(r.tokens) - i*r.blockSize
-		r.names, r.tokens = r.names[:i], r.tokens[:i*r.blockSize]
-		break
+	i := slices.Index(r.names, name)
+	if i == 0 {
+		p.unlink(r)
+		p.compact()
+		return true
 	}
+	for _, gone := range r.names[i:] {
+		delete(p.byName, gone)
+	}
+	p.blocks -= len(r.names) - i
+	p.tokens -= len(r.tokens) - i*r.blockSize
+	r.names, r.tokens = slices.Clone(r.names[:i]), slices.Clone(r.tokens[:i*r.blockSize]) // what was dropped is free
 	return true
 }
 

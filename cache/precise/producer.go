@@ -108,7 +108,7 @@ func (p *Producer) defaultSize(c *scheduling.Cycle) int {
 func (p *Producer) publish(c *scheduling.Cycle, pr *prompt, fallback int) {
 	column := p.info.In(c)
 	all := p.hub.members.Load()
-	nothing := scheduling.PrefixCacheMatchInfo{TotalBlocks: pr.tokens / fallback, BlockSizeTokens: fallback}
+	nothing := scheduling.PrefixCacheMatchInfo{TotalBlocks: pr.seen / fallback, BlockSizeTokens: fallback}
 	for o := c.Candidates.Next(0); o >= 0; o = c.Candidates.Next(o + 1) {
 		if o >= len(all.byOrdinal) || all.byOrdinal[o] == nil || !c.Snapshot.Holds(o, all.byOrdinal[o].endpoint.Generation) {
 			column.Set(o, nothing)
@@ -156,14 +156,15 @@ func (p *Producer) Committed(c *scheduling.Cycle, f *scheduling.Flight) {
 	}
 	value.Set(promptValue{}) // the flight has it now
 	p.state.Of(f).prompt = pr.prompt
-	p.settleOn(pr.prompt, f.Endpoint, p.defaultSize(c), c.Request.KVReportFull, c.Now)
+	pr.full = c.Request.KVReportFull
+	p.settleOn(pr.prompt, f.Endpoint, p.defaultSize(c), c.Now)
 	if known, _ := p.tokens.In(c).Get(); known.Count != len(known.Tokens) {
 		pr.predicted = -1 // several prompts: the engine counts them together
 	}
 }
 
 // settleOn makes a flight's prompt one that an endpoint serves.
-func (p *Producer) settleOn(pr *prompt, e *scheduling.Endpoint, fallback int, report bool, now time.Duration) {
+func (p *Producer) settleOn(pr *prompt, e *scheduling.Endpoint, fallback int, now time.Duration) {
 	pr.endpoint, pr.on, pr.predicted = e, nil, -1
 	m := p.hub.member(e.Ordinal, e.Generation)
 	if m == nil {
@@ -178,7 +179,7 @@ func (p *Producer) settleOn(pr *prompt, e *scheduling.Endpoint, fallback int, re
 	pr.predicted = min(pr.cached, (pr.tokens-1)/size) * size
 	pr.tick = on.now()
 	hashes := pr.cuts[pr.cut].hashes
-	if report {
+	if pr.full {
 		pr.reported = on.report(hashes)
 	}
 	live := on.is(cursor.Live)
@@ -219,7 +220,7 @@ func (p *Producer) Moved(f *scheduling.Flight, from *scheduling.Endpoint) {
 		return
 	}
 	p.unsettle(pr)
-	p.settleOn(pr, f.Endpoint, p.params.BlockSizeTokens, false, p.now())
+	p.settleOn(pr, f.Endpoint, p.params.BlockSizeTokens, p.now())
 	pr.predicted = -1 // the match is from the pick, another time
 }
 

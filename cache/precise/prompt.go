@@ -13,6 +13,7 @@ const maxSizes = 4
 // the producer's pool at the flight's end.
 type prompt struct {
 	tokens int
+	seen   int // tokens that were looked up
 	cuts   []cut
 
 	// What the flight needs of the pick.
@@ -23,6 +24,7 @@ type prompt struct {
 	predicted int    // tokens that the engine should report as cached; -1 where it was not said
 	tick      uint32 // of on
 	watched   bool   // tick is set
+	full      bool   // the engine announces again what it reuses
 	reported  int    // blocks noted in on.reports
 	routed    bool
 }
@@ -34,19 +36,18 @@ type cut struct {
 	lookup chain.Lookup
 }
 
-// hash cuts a prompt at each of some sizes.
+// hash cuts a prompt at each of some sizes, those that are 0 left out.
 func (p *prompt) hash(k *keys, sizes []int, adapter uint64, salt string, known scheduling.TokenizedPrompt, maxTokens int) {
-	tokens := known.Tokens
-	p.tokens = len(tokens)
-	tokens = tokens[:min(len(tokens), maxTokens)]
+	tokens := known.Tokens[:min(len(known.Tokens), maxTokens)]
+	p.tokens, p.seen = len(known.Tokens), len(tokens)
 	sizes = sizes[:min(len(sizes), maxSizes)]
 	for len(p.cuts) < len(sizes) {
 		p.cuts = append(p.cuts, cut{})
 	}
 	for i := range p.cuts {
 		c := &p.cuts[i]
-		if c.hashes = c.hashes[:0]; i >= len(sizes) {
-			c.size = 0
+		c.size, c.hashes = 0, c.hashes[:0]
+		if i >= len(sizes) || sizes[i] <= 0 {
 			continue
 		}
 		c.size = sizes[i]
