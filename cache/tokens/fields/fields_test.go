@@ -190,6 +190,9 @@ func TestMediaOf(t *testing.T) {
 }
 
 func TestReadAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
 	body := []byte(`{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("word ", 2000) + `"}],"stream":true}`)
 	d, spans := &Document{}, []scheduling.Span(nil)
 	if n := testing.AllocsPerRun(100, func() {

@@ -1,0 +1,5 @@
+//go:build race
+
+package fields
+
+const raceEnabled = true
