@@ -27,11 +27,14 @@ type hub struct {
 	stats     stats
 	feeds     kvevents.Stats
 	queue     queue
-	logger    *slog.Logger
-	client    *http.Client
-	follow    follower
-	config    kvevents.Config
-	acceptor  *kvevents.Acceptor
+	alarms    [alarms]atomic.Int64 // sources for which each is on
+
+	cacheConfig CacheConfig // nil: no engine says anything
+	logger      *slog.Logger
+	client      *http.Client
+	follow      follower
+	config      kvevents.Config
+	acceptor    *kvevents.Acceptor
 
 	members atomic.Pointer[members]
 	sources atomic.Int32 // one more than the largest index of a source

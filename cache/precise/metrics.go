@@ -38,10 +38,10 @@ var (
 	descAudit      = desc("sluice_prefix_cache_predictions_total", "Requests whose cached tokens were predicted and reported, by how the two compare.", labelOut)
 	descPredicted  = desc("sluice_prefix_cache_predicted_tokens_total", "Cached tokens that were predicted, over the requests of sluice_prefix_cache_predictions_total.", label)
 	descReported   = desc("sluice_prefix_cache_reported_tokens_total", "Cached tokens that engines reported for the same requests.", label)
-	descUnapplied  = desc("sluice_kv_sources_unapplied", "Engines whose events arrive and tell nothing that could be used.", label)
+	descAlarms     = desc("sluice_kv_alarms", "Engines that something about their KV events has to be looked at for, by what it is.", []string{"producer", "alarm"})
 	allDescriptors = []*prometheus.Desc{
 		descSources, descDistinct, descHeld, descChains, descBytes, descRouted, descParked, descBlocks, descMessages,
-		descForgets, descNoTokens, descAudit, descPredicted, descReported, descUnapplied,
+		descForgets, descNoTokens, descAudit, descPredicted, descReported, descAlarms,
 	}
 )
 
@@ -79,7 +79,9 @@ func (p *Producer) collect(to chan<- prometheus.Metric) {
 	gauge(descBytes, view.sizes.Bytes+view.tables)
 	gauge(descRouted, view.routed)
 	gauge(descParked, int(p.hub.stats.parked.Load()))
-	gauge(descUnapplied, view.unapplied)
+	for a, name := range alarmNames {
+		gauge(descAlarms, int(p.hub.alarms[a].Load()), name)
+	}
 	s := &p.hub.stats
 	for _, c := range []struct {
 		what  string

@@ -255,6 +255,7 @@ func (p *Producer) Done(f *scheduling.Flight, now time.Duration) {
 // compare is the audit of one request.
 func (p *Producer) compare(pr *prompt, reported int) {
 	p.audit.note(pr.predicted, reported)
+	pr.on.predicted(pr.predicted, reported)
 	if reported >= pr.predicted {
 		return
 	}

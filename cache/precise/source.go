@@ -3,6 +3,7 @@ package precise
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-epp/sluice/cache/kvevents/cursor"
 	"github.com/sluice-epp/sluice/cache/kvevents/wire"
@@ -27,6 +28,10 @@ type source struct {
 	state   atomic.Int32 // cursor.State
 	primary atomic.Int32 // tokens of a block on the GPU, or wherever the source has blocks; 0: not known yet
 	other   atomic.Int32 // tokens of a block in the tiers whose blocks have another size; 0: none
+
+	since       time.Time
+	unpredicted atomic.Int32 // answers in a row with cached tokens of which none was predicted
+	said        [alarms]bool // what the log has been told of; the watch's own
 
 	mu      sync.Mutex // guards what follows
 	held    []*tier
@@ -72,6 +77,7 @@ const maxGroups = 8
 
 func newSource(index uint32, h *hub) *source {
 	s := &source{
+		since: time.Now(),
 		index: index, store: h.store, keys: &h.keys, tiers: h.tiers, stats: &h.stats, limit: h.maxBlocks,
 		resized: h.sizesChanged, adapters: &h.adapters,
 		routed: routed{store: h.store, limit: h.maxRouted, holder: h.store.Register(index, 1000)},

@@ -5,6 +5,7 @@ package precise
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -92,7 +93,7 @@ func newProducer(b *scheduling.Builder, o Options, producers *collector) (*Produ
 	p.fallback = o.Approximate.Embed(b, params.HashSeed, params.TokenProducerName, p.info, before)
 	var err error
 	if p.hub, err = firstHub(p, previous, o); err != nil {
-		return nil, err
+		return nil, errors.Join(err, p.fallback.Close())
 	}
 	producers.producers.Add(p.name, p)
 	return p, nil
@@ -119,8 +120,11 @@ func firstHub(p *Producer, previous *Producer, o Options) (*hub, error) {
 	h.logger, h.follow, h.users, h.config = o.Logger, o.follow, 1, feedConfig(&p.params.KVEvents)
 	h.client = &http.Client{Transport: o.Transport, Timeout: modelsTimeout}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.cacheConfig = o.CacheConfig
+	h.work.Go(h.watch)
 	if p.params.KVEvents.Bind != "" {
 		if h.acceptor, err = kvevents.Listen(p.params.KVEvents.Bind, o.Logger); err != nil {
+			h.cancel()
 			return nil, err
 		}
 	}

@@ -8,11 +8,10 @@ import (
 
 // view is what a scrape shows of a hub.
 type view struct {
-	sizes     chain.Sizes
-	states    map[cursor.State]int
-	tables    int // bytes
-	routed    int // blocks
-	unapplied int
+	sizes  chain.Sizes
+	states map[cursor.State]int
+	tables int // bytes
+	routed int // blocks
 }
 
 func (h *hub) view() view {
@@ -26,9 +25,6 @@ func (h *hub) view() view {
 			blocks, bytes := r.routed.size()
 			v.routed += blocks
 			v.tables += bytes + r.bytes()
-			if r.unapplied() {
-				v.unapplied++
-			}
 		}
 	}
 	return v

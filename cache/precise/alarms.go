@@ -1,0 +1,117 @@
+package precise
+
+import (
+	"time"
+
+	"github.com/sluice-epp/sluice/cache/kvevents/cursor"
+)
+
+// An alarm is something about one source that an operator has to look at: it is a gauge, and one line in the log when it
+// begins.
+type alarm uint8
+
+const (
+	// alarmSilent: nothing was heard of the source for long: no events are enabled, or they cannot be reached.
+	alarmSilent alarm = iota
+	// alarmUnapplied: events arrive and none tells anything that can be used.
+	alarmUnapplied
+	// alarmBlockSize: the events have another block size than the engine's metrics, or else the configuration.
+	alarmBlockSize
+	// alarmUnpredicted: the engine reports cached tokens, and none was ever predicted: its events are about other prompts
+	// than its requests, as with another tokenizer, adapter or salt.
+	alarmUnpredicted
+	alarms
+)
+
+var alarmNames = [alarms]string{"silent", "unapplied", "block_size", "unpredicted"}
+
+var alarmMessages = [alarms]string{
+	"no KV events are heard from an endpoint; its prefix cache is guessed from what is sent there",
+	"KV events arrive from an endpoint and none can be used",
+	"an endpoint's KV blocks have another size than expected; the events are right",
+	"an endpoint reports cached tokens that its KV events never explain",
+}
+
+const (
+	// silentFor is how long a source may say nothing before that is said.
+	silentFor = 30 * time.Second
+	// watchEvery is how often alarms are looked at.
+	watchEvery = 5 * time.Second
+	// unpredictedRow is how many answers in a row must have had cached tokens where none were predicted.
+	unpredictedRow = 20
+)
+
+// watch looks at all sources until the hub ends.
+func (h *hub) watch() {
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			h.lookAround(time.Now())
+		case <-h.ctx.Done():
+			return
+		}
+	}
+}
+
+// lookAround counts the alarms anew, and logs those that begin.
+func (h *hub) lookAround(now time.Time) {
+	var counts [alarms]int64
+	for ordinal, m := range h.members.Load().byOrdinal {
+		if m == nil {
+			continue
+		}
+		for _, r := range *m.ranks.Load() {
+			for a := range alarms {
+				on := r.alarmed(a, now, h.expectedBlock(ordinal, m))
+				if on {
+					counts[a]++
+				}
+				if on && !r.said[a] {
+					h.logger.Warn(alarmMessages[a], "endpoint", m.endpoint.Address, "name", m.endpoint.Name, "rank", r.number,
+						"alarm", alarmNames[a], "block_size_tokens", r.primary.Load())
+				}
+				r.said[a] = on
+			}
+		}
+	}
+	for a := range alarms {
+		h.alarms[a].Store(counts[a])
+	}
+}
+
+// expectedBlock is the block size that an endpoint's metrics tell, 0 where they don't.
+func (h *hub) expectedBlock(ordinal int, m *member) int {
+	if h.cacheConfig != nil {
+		if size, _, ok := h.cacheConfig.CacheConfig(ordinal, m.endpoint.Generation); ok {
+			return size
+		}
+	}
+	return 0
+}
+
+// alarmed reports whether an alarm is on.
+func (s *source) alarmed(a alarm, now time.Time, expectedBlock int) bool {
+	switch a {
+	case alarmSilent:
+		return (s.is(cursor.Silent) || s.is(cursor.Initial)) && now.Sub(s.since) >= silentFor
+	case alarmUnapplied:
+		return s.unapplied()
+	case alarmBlockSize:
+		size := int(s.primary.Load())
+		return size != 0 && expectedBlock != 0 && size != expectedBlock
+	default:
+		return s.unpredicted.Load() >= unpredictedRow
+	}
+}
+
+// predicted takes in what was predicted for an answer and what it reported.
+func (s *source) predicted(tokens, reported int) {
+	switch {
+	case tokens > 0:
+		s.unpredicted.Store(0)
+	case reported > 0:
+		s.unpredicted.Add(1)
+	}
+}
