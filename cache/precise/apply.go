@@ -368,6 +368,7 @@ func (s *source) removed(e *wire.Event) {
 				s.applied(1)
 				at := chain.Ref(g.table.Place(slot))
 				if g.table.Less(slot) {
+					s.unroute(t, at)
 					s.vanished(t, g, name, at)
 				}
 				continue
@@ -379,6 +380,15 @@ func (s *source) removed(e *wire.Event) {
 		} else {
 			s.stats.unknownRemovals.Add(1)
 		}
+	}
+}
+
+// unroute ends the speculation that a block is on the engine's GPU, where the engine itself says that it is not any more.
+func (s *source) unroute(t *tier, at chain.Ref) {
+	if s.tiers.isGPU(t.weights) && s.routed.any.Load() {
+		hash, _ := s.store.HashAt(at)
+		s.hashes = append(s.hashes[:0], hash)
+		s.routed.drop(s.hashes)
 	}
 }
 

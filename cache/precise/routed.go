@@ -16,6 +16,8 @@ type routed struct {
 	store *chain.Store
 	limit int // blocks
 
+	any atomic.Bool // whether there may be a block; read without the lock
+
 	mu     sync.Mutex
 	holder chain.Holder
 	table  table.Table
@@ -63,6 +65,7 @@ func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration)
 		r.refs = make([]chain.Ref, len(hashes))
 	}
 	refs := r.refs[:len(hashes)-first]
+	r.any.Store(true)
 	n := r.store.Insert(r.holder, nil, parent, parentHash, blockSize, hashes[first:], refs)
 	if n == 0 {
 		return nil
@@ -102,6 +105,7 @@ func (r *routed) remove(rec *record) {
 		}
 	}
 	rec.hashes = rec.hashes[:0]
+	r.any.Store(r.table.Len() > 0)
 }
 
 // drop takes blocks out that the engine turned out not to have, whoever recorded them.
@@ -115,6 +119,7 @@ func (r *routed) drop(hashes []uint64) {
 			r.store.Unset(at, r.holder)
 		}
 	}
+	r.any.Store(r.table.Len() > 0)
 }
 
 // settleKept drops the records without an end: the source's events tell the truth again.
