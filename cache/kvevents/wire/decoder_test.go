@@ -70,6 +70,8 @@ func TestForms(t *testing.T) {
 			Event{Kind: Stored, Hashes: []uint64{1}}},
 		{"tokens of every width", "84" + stored + hash + str("token_ids") + "dc000a" + "00 7f cc80 ccff cd0100 cdffff ce00010000 ceffffffff cf0000000000000005 d007" + size,
 			with(func(e *Event) { e.Tokens = []uint32{0, 127, 128, 255, 256, 65535, 65536, 1<<32 - 1, 5, 7} })},
+		{"one token of two bytes before such a number", "98" + str("BlockStored") + "9101c091cd0100cd0100c0c0c0",
+			with(func(e *Event) { e.Tokens, e.BlockSize = []uint32{256}, 256 })},
 		{"pairs", "84" + stored + hash + str("token_ids") + "92" + "920102" + "9202cd1234" + size,
 			with(func(e *Event) { e.Pairs = true })},
 		{"hash int8", "84" + stored + str("block_hashes") + "91d0ff" + tokens + size, hashed(1<<64 - 1)},
