@@ -24,7 +24,7 @@ type pool struct {
 	r       *rand.Rand
 	held    int // (block, holder) pairs
 
-	single    []uint32 // held by one
+	other     []uint32 // held by all too, and has nothing in common with those
 	withHoles bool
 }
 
@@ -37,12 +37,14 @@ func newPool(holders, blocks int, holes bool) *pool {
 		p.sinks = append(p.sinks, sink)
 	}
 	system := p.tokens(sharedBlocks)
+	p.other = p.tokens(promptBlocks)
+	p.share(p.other)
+	p.prompts = nil
 	for range prompts {
 		p.share(append(append([]uint32(nil), system...), p.tokens(promptBlocks-sharedBlocks)...))
 	}
 	for i := 0; i < blocks; i += promptBlocks {
-		p.single = p.tokens(promptBlocks)
-		p.held += len(p.store(p.sinks[p.r.IntN(holders)], p.single))
+		p.held += len(p.store(p.sinks[p.r.IntN(holders)], p.tokens(promptBlocks)))
 	}
 	return p
 }

@@ -29,7 +29,7 @@ func (c *cold) flush() {
 }
 
 // lookupRow times look-ups whose part of the index is in no cache of the processor: before each one a large buffer is
-// walked, then another prompt is looked up, as the one before it would have been, and the prompt's tokens are read, as
+// walked, then another prompt is looked up that has nothing in common with it, and the prompt's tokens are read, as
 // whoever has just received them has. The clock's own cost is in the figures.
 func lookupRow(w io.Writer, p *pool, o options) error {
 	c, q := newCold(), &precise.Query{}
@@ -67,7 +67,7 @@ func lookupRow(w io.Writer, p *pool, o options) error {
 // freeze takes the index out of the processor's caches, but for what any look-up touches.
 func (p *pool) freeze(c *cold, q *precise.Query, prompt []uint32) {
 	c.flush()
-	p.index.Hash(q, blockSize, p.single)
+	p.index.Hash(q, blockSize, p.other)
 	p.index.Match(q)
 	for i := 0; i < len(prompt); i += 16 {
 		c.sum += uint64(prompt[i])
