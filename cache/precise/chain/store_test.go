@@ -184,63 +184,9 @@ func (o *owner) forgetIfGone(r *reference, hash uint64) {
 	delete(o.refs, hash)
 }
 
-// check compares the counters with what is there, and that no block is in two places.
 func (s *Store) check(t *rapid.T) {
-	seen := map[uint64]bool{}
-	var want Sizes
-	kids := map[uint32]int32{}
-	for i := range s.shards {
-		sh := &s.shards[i]
-		for index, c := range sh.chains {
-			if c == nil {
-				continue
-			}
-			if at, ok := sh.find(c.hashes[0]); !ok || at != uint32(index) {
-				t.Fatalf("chain %d of shard %d is not found by its head", index, i)
-			}
-			want.Chains++
-			want.Positions += len(c.hashes)
-			want.Bytes += c.bytes()
-			if c.parent != noChain {
-				kids[c.parent]++
-			}
-			counts := make([]localHolder, len(c.locals))
-			for p, hash := range c.hashes {
-				if seen[hash] {
-					t.Fatalf("block %x is in two places", hash)
-				}
-				seen[hash] = true
-				for local := range c.locals {
-					if c.has(p, local) {
-						want.Bits++
-						counts[local].count++
-						if int(counts[local].prefix) == p {
-							counts[local].prefix++
-						}
-					}
-				}
-			}
-			for local, n := range counts {
-				lh := c.locals[local]
-				if n.count != lh.count || n.prefix != lh.prefix || (n.count == 0) != (lh.holder == noHolder) {
-					t.Fatalf("local %d holds %+v, counted %+v", local, n, lh)
-				}
-			}
-		}
-		for _, c := range sh.spare {
-			want.Bytes += c.bytes()
-		}
-	}
-	for i := range s.shards {
-		want.Bytes += s.shards[i].heads.Bytes() + 12*cap(s.shards[i].chains)
-		for index, c := range s.shards[i].chains {
-			if c != nil && c.kids != kids[uint32(i)<<indexBits|uint32(index)] {
-				t.Fatalf("chain has %d children, counted %d", kids[uint32(i)<<indexBits|uint32(index)], c.kids)
-			}
-		}
-	}
-	if diff := cmp.Diff(want, s.Sizes()); diff != "" {
-		t.Fatalf("sizes (-want +got):\n%s", diff)
+	if err := s.Check(); err != nil {
+		t.Fatal(err)
 	}
 }
 
