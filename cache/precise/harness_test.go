@@ -363,3 +363,13 @@ func (h *harness) metric(name string) float64 {
 	h.t.Fatalf("no metric %s", name)
 	return 0
 }
+
+// eventually waits for what another goroutine is about to do.
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so: %s", what)
+		}
+	}
+}

@@ -185,11 +185,11 @@ func (p *Producer) settleOn(pr *prompt, e *scheduling.Endpoint, fallback int, no
 	live := on.is(cursor.Live)
 	switch {
 	case !live:
-		pr.routed = on.routed.add(hashes, 0, size, 0) != nil
+		pr.routed = on.routed.add(hashes, 0, size, 0)
 	case p.params.SpeculativeIndexing:
-		if rec := on.routed.add(hashes, min(pr.cached, len(hashes)), size, now+speculativeTTL); rec != nil {
+		pr.routed = on.routed.add(hashes, min(pr.cached, len(hashes)), size, now+speculativeTTL)
+		if rec := pr.routed.record; rec != nil {
 			p.hub.queue.push(rec)
-			pr.routed = true
 		}
 	}
 }
@@ -203,13 +203,11 @@ func (p *Producer) unsettle(pr *prompt) {
 		return
 	}
 	hashes := pr.cuts[pr.cut].hashes
-	if pr.routed {
-		pr.on.routed.drop(hashes[min(pr.cached, len(hashes)):])
-	}
+	pr.on.routed.undo(pr.routed)
 	if pr.reported > 0 {
 		pr.on.endReport(hashes[:pr.reported])
 	}
-	pr.on, pr.routed, pr.reported = nil, false, 0
+	pr.on, pr.routed, pr.reported = nil, share{}, 0
 }
 
 // Moved makes the endpoint that served the one that will hold the prompt.

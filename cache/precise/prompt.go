@@ -26,7 +26,7 @@ type prompt struct {
 	watched   bool   // tick is set
 	full      bool   // the engine announces again what it reuses
 	reported  int    // blocks noted in on.reports
-	routed    bool
+	routed    share  // what counts for on because of the pick
 }
 
 // cut is a prompt in blocks of one size.

@@ -1,6 +1,7 @@
 package precise
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,25 +33,29 @@ type record struct {
 	on     *routed
 	hashes []uint64
 	until  time.Duration // 0: none
+	// id is this use's of the record; it changes with the routed's lock held, and is read by flights whose record may be
+	// another's by now.
+	id atomic.Uint64
 }
 
-var records = sync.Pool{New: func() any { return new(record) }}
+var (
+	records   = sync.Pool{New: func() any { return new(record) }}
+	recordIDs atomic.Uint64
+)
+
+// share is a flight's hold on its record.
+type share struct {
+	record *record
+	id     uint64
+}
 
 // add makes the source's engine have the blocks of a prompt from number first on; all before are known. A record without
-// an end stays until there is no room for it.
-func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration) *record {
+// an end stays until there is no room for it. The share is empty where there is nothing to add, or no room.
+func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration) share {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || first >= len(hashes) {
-		return nil
-	}
-	for len(r.kept) > 0 && max(r.table.Len(), r.hashes)+len(hashes)-first > r.limit {
-		r.hashes -= len(r.kept[0].hashes)
-		r.remove(r.kept[0])
-		r.kept = r.kept[1:]
-	}
-	if r.table.Len()+len(hashes)-first > r.limit {
-		return nil
+		return share{}
 	}
 	parent, parentHash := chain.NoRef, uint64(0)
 	if first > 0 {
@@ -61,6 +66,14 @@ func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration)
 			first = 0
 		}
 	}
+	for len(r.kept) > 0 && max(r.table.Len(), r.hashes)+len(hashes)-first > r.limit {
+		r.hashes -= len(r.kept[0].hashes)
+		r.remove(r.kept[0])
+		r.kept = r.kept[1:]
+	}
+	if r.table.Len()+len(hashes)-first > r.limit {
+		return share{}
+	}
 	if cap(r.refs) < len(hashes) {
 		r.refs = make([]chain.Ref, len(hashes))
 	}
@@ -68,7 +81,7 @@ func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration)
 	r.any.Store(true)
 	n := r.store.Insert(r.holder, nil, parent, parentHash, blockSize, hashes[first:], refs)
 	if n == 0 {
-		return nil
+		return share{}
 	}
 	for i, hash := range hashes[first : first+n] {
 		if slot, ok := r.table.Find(hash); ok {
@@ -79,12 +92,27 @@ func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration)
 	}
 	rec, _ := records.Get().(*record)
 	rec.on, rec.until = r, until
+	rec.id.Store(recordIDs.Add(1))
 	rec.hashes = append(rec.hashes[:0], hashes[first:first+n]...)
 	if until == 0 {
 		r.kept = append(r.kept, rec)
 		r.hashes += n
 	}
-	return rec
+	return share{rec, rec.id.Load()}
+}
+
+// undo takes a flight's share out, unless it has ended already.
+func (r *routed) undo(s share) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.record == nil || s.record.id.Load() != s.id {
+		return
+	}
+	if s.record.until == 0 {
+		r.hashes -= len(s.record.hashes)
+		r.kept = slices.DeleteFunc(r.kept, func(rec *record) bool { return rec == s.record })
+	}
+	r.remove(s.record)
 }
 
 // end undoes a record.
