@@ -34,7 +34,8 @@ type hub struct {
 	client      *http.Client
 	follow      follower
 	config      kvevents.Config
-	acceptor    *kvevents.Acceptor
+	bind        string             // where engines may connect; empty for nowhere
+	acceptor    *kvevents.Acceptor // nil: not listening (yet)
 
 	members atomic.Pointer[members]
 	sources atomic.Int32 // one more than the largest index of a source
@@ -126,6 +127,7 @@ func (h *hub) adopt(s *scheduling.Snapshot) {
 			h.work.Go(func() { h.bury(m) })
 		}
 	}
+	h.listen()
 	for i, e := range s.Endpoints {
 		if e != nil && next.byOrdinal[i] == nil {
 			next.byOrdinal[i] = h.newMember(e)
@@ -133,6 +135,20 @@ func (h *hub) adopt(s *scheduling.Snapshot) {
 	}
 	h.members.Store(next)
 	h.sizesChanged() // a new one may have told its size before it was a member
+}
+
+// listen opens the address for engines that connect, with the first endpoints: a configuration that is only looked at
+// opens nothing. The hub's lock is held.
+func (h *hub) listen() {
+	if h.bind == "" || h.acceptor != nil {
+		return
+	}
+	a, err := kvevents.Listen(h.bind, h.logger)
+	if err != nil {
+		h.logger.Error("engines cannot connect to send KV events", "bind", h.bind, "error", err)
+		return
+	}
+	h.acceptor = a
 }
 
 // newMember begins to follow an endpoint. The hub's lock is held.

@@ -24,15 +24,17 @@ func desc(name, help string, labels []string) *prometheus.Desc {
 var (
 	descSources = desc("sluice_kv_sources",
 		"Engines (endpoints, data-parallel ranks) whose KV events are followed, by how far their knowledge can be trusted.", labelState)
-	descDistinct = desc("sluice_kv_index_blocks", "Distinct KV blocks in the precise prefix index.", label)
-	descHeld     = desc("sluice_kv_index_holder_blocks", "KV blocks in the precise prefix index, counted once for every engine and tier that has them.", label)
-	descChains   = desc("sluice_kv_index_chains", "Runs of blocks that the precise prefix index consists of.", label)
-	descBytes    = desc("sluice_kv_index_bytes", "Memory of the precise prefix index with the tables of all engines.", label)
-	descRouted   = desc("sluice_kv_index_routed_blocks", "KV blocks that count as present because a prompt was sent, without the engine's word.", label)
-	descParked   = desc("sluice_kv_index_parked_blocks", "KV blocks that wait for an event about their parent.", label)
-	descBlocks   = desc("sluice_kv_event_blocks_total", "KV blocks in events, by what became of them.", labelWhat)
-	descMessages = desc("sluice_kv_event_messages_total", "Messages of engines' event sockets, by what became of them.", labelWhat)
-	descForgets  = desc("sluice_kv_forgets_total", "How often all that was known of an engine became void, by cause.", []string{"producer", "cause"})
+	descDistinct    = desc("sluice_kv_index_blocks", "Distinct KV blocks in the precise prefix index.", label)
+	descHeld        = desc("sluice_kv_index_holder_blocks", "KV blocks in the precise prefix index, counted once for every engine and tier that has them.", label)
+	descChains      = desc("sluice_kv_index_chains", "Runs of blocks that the precise prefix index consists of.", label)
+	descBytes       = desc("sluice_kv_index_bytes", "Memory of the precise prefix index with the tables of all engines.", label)
+	descRouted      = desc("sluice_kv_index_routed_blocks", "KV blocks that count as present because a prompt was sent, without the engine's word.", label)
+	descParked      = desc("sluice_kv_index_parked_blocks", "KV blocks that wait for an event about their parent.", label)
+	descBlocks      = desc("sluice_kv_event_blocks_total", "KV blocks in events, by what became of them.", labelWhat)
+	descMessages    = desc("sluice_kv_event_messages_total", "Messages of engines' event sockets, by what became of them.", labelWhat)
+	descConnections = desc("sluice_kv_connections_total", "Connections to engines' event sockets, by what became of them.", labelWhat)
+	descReplays     = desc("sluice_kv_replays_total", "Replays that were asked for, by what became of them.", labelWhat)
+	descForgets     = desc("sluice_kv_forgets_total", "How often all that was known of an engine became void, by cause.", []string{"producer", "cause"})
 
 	descNoTokens   = desc("sluice_prefix_cache_approximate_requests_total", "Requests looked up in the approximate index, since the prompt's exact tokens were not known.", label)
 	descAudit      = desc("sluice_prefix_cache_predictions_total", "Requests whose cached tokens were predicted and reported, by how the two compare.", labelOut)
@@ -41,7 +43,7 @@ var (
 	descAlarms     = desc("sluice_kv_alarms", "Engines that something about their KV events has to be looked at for, by what it is.", []string{"producer", "alarm"})
 	allDescriptors = []*prometheus.Desc{
 		descSources, descDistinct, descHeld, descChains, descBytes, descRouted, descParked, descBlocks, descMessages,
-		descForgets, descNoTokens, descAudit, descPredicted, descReported, descAlarms,
+		descForgets, descConnections, descReplays, descNoTokens, descAudit, descPredicted, descReported, descAlarms,
 	}
 )
 
@@ -101,4 +103,25 @@ func (p *Producer) collect(to chan<- prometheus.Metric) {
 	}
 	count(descPredicted, p.audit.predicted.Load())
 	count(descReported, p.audit.reported.Load())
+	p.hub.collectFeeds(count)
+}
+
+// collectFeeds sends what the feeds have counted.
+func (h *hub) collectFeeds(count func(d *prometheus.Desc, value int64, labels ...string)) {
+	f := &h.feeds
+	count(descMessages, f.Messages.Load(), "received")
+	count(descMessages, f.Duplicates.Load(), "duplicate")
+	count(descMessages, f.BadMessages.Load(), "unreadable")
+	count(descMessages, f.BadEvents.Load(), "bad_event")
+	count(descMessages, f.UnknownEvents.Load(), "unknown_event")
+	count(descMessages, f.Dropped.Load(), "dropped")
+	count(descMessages, f.Gaps.Load(), "after_gap")
+	count(descMessages, f.Unattributed.Load(), "unattributed")
+	count(descConnections, f.Connections.Load(), "opened")
+	count(descConnections, f.ConnectFailures.Load(), "failed")
+	count(descReplays, f.Replays.Load(), "begun")
+	count(descReplays, f.ReplayFailures.Load(), "failed")
+	for cause := cursor.Cause(1); cause < cursor.NumCauses; cause++ {
+		count(descForgets, f.Forgets(cause), cause.String())
+	}
 }

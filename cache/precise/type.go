@@ -122,12 +122,7 @@ func firstHub(p *Producer, previous *Producer, o Options) (*hub, error) {
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.cacheConfig = o.CacheConfig
 	h.work.Go(h.watch)
-	if p.params.KVEvents.Bind != "" {
-		if h.acceptor, err = kvevents.Listen(p.params.KVEvents.Bind, o.Logger); err != nil {
-			h.cancel()
-			return nil, err
-		}
-	}
+	h.bind = p.params.KVEvents.Bind
 	o.Logger.Info("precise prefix index starts empty", "producer", p.name, "hash_seed_id", seed.ID())
 	return h, nil
 }
