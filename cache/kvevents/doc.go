@@ -95,8 +95,10 @@ const (
 	discoverTimeout = 3 * time.Second
 	firstRetry      = time.Second
 	lastRetry       = 30 * time.Second
-	// lookAgain is how often an endpoint without a connection is asked again where it publishes.
+	// lookAgain is how often an endpoint without a connection is asked again where it publishes, lookSoon how often one
+	// that has never answered.
 	lookAgain = 30 * time.Second
+	lookSoon  = 2 * time.Second
 	// maxDiscovery is the largest answer.
 	maxDiscovery = 1 << 20
 	// maxRanks is the number of data-parallel ranks of one endpoint.

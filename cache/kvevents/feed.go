@@ -138,8 +138,12 @@ func (f *Feed) follow(sockets []socket, asked bool) {
 			}
 		})
 	}
+	again := lookAgain
+	if !asked {
+		again = lookSoon // the engine has not spoken yet: it may be starting
+	}
 	for f.ctx.Err() == nil {
-		f.sleep(lookAgain)
+		f.sleep(again)
 		if anyUp(lines) || !f.config.Discover || f.ctx.Err() != nil {
 			continue
 		}
