@@ -15,12 +15,13 @@ import (
 )
 
 func TestC15_CacheSalt(t *testing.T) {
-	long := strings.Repeat("s", 2000)
+	long := strings.Repeat("s", 5000)
 	salts := map[string]string{}
 	for field, want := range map[string]string{
 		`"tenant-1"`: "tenant-1", `"tenant-2"`: "tenant-2", `""`: "", `7`: "", `null`: "", `{"a":"tenant-1"}`: "",
 		`["tenant-1"]`: "", `true`: "", `"` + strings.Repeat("x", 256) + `"`: strings.Repeat("x", 256),
-		`"tenant\u002d3"`: "tenant-3",
+		`"tenant\u002d3"`: "tenant-3", `"` + long[:2000] + `"`: long[:2000], // as an engine's events would name it
+		`"` + strings.Repeat("\U0001f9c2", 1024) + `"`: strings.Repeat("\U0001f9c2", 1024),
 	} {
 		got, _ := scan(t, completionsOp, `{"model":"m","prompt":"p","cache_salt":`+field+`}`)
 		if got.Salt != want || got.Prompt != "p" || got.Model != "m" {
@@ -28,15 +29,15 @@ func TestC15_CacheSalt(t *testing.T) {
 		}
 	}
 	for _, salt := range []string{
-		long, long[1:], long[:1999] + "t", "t" + long[1:], long[:257], long[:256], `\ud800`, `\ud801`, `\ud83d\ude00`,
+		long, long[1:], long[:4999] + "t", "t" + long[1:], long[:4097], long[:4096], `\ud800`, `\ud801`, `\ud83d\ude00`,
 	} {
 		got, _ := scan(t, completionsOp, `{"cache_salt":"`+salt+`"}`)
-		if other, ok := salts[got.Salt]; ok || got.Salt == "" || len(got.Salt) > 257 {
+		if other, ok := salts[got.Salt]; ok || got.Salt == "" || len(got.Salt) > 4097 {
 			t.Errorf("a salt of %d bytes is kept as %q, as is one of %d", len(salt), got.Salt, len(other))
 		}
 		salts[got.Salt] = salt
 		// The kept form of a long salt, sent as a salt itself, is another salt.
-		if again, _ := scan(t, completionsOp, `{"cache_salt":"`+got.Salt+`"}`); len(salt) > 256 && again.Salt == got.Salt {
+		if again, _ := scan(t, completionsOp, `{"cache_salt":"`+got.Salt+`"}`); len(salt) > 4096 && again.Salt == got.Salt {
 			t.Errorf("the digest of a salt of %d bytes can be forged", len(salt))
 		}
 	}
@@ -176,7 +177,7 @@ func TestUTF16IsRoutedUnread(t *testing.T) {
 func TestScanLeavesNothingOfTheRequestBefore(t *testing.T) {
 	scanner := openai.NewScanner()
 	r := scheduling.Request{ID: 7, Headers: []scheduling.Header{{Name: "a"}}}
-	full := `{"model":"m","cache_salt":"s","stream":true,"n":3,"max_tokens":5,"messages":[{"role":"user","content":"x"}]}`
+	full := `{"model":"m","cache_salt":"s","stream":true,"return_token_ids":true,"vllm_xargs":{"kv_cache_report_mode":"full"},"n":3,"max_tokens":5,"messages":[{"role":"user","content":"x"}]}`
 	for _, body := range []string{full, `{"prompt":[1,2]}`, `{}`} {
 		if _, err := scanner.Scan(chatOp, []byte(body), &r); err != nil {
 			t.Fatal(err)
@@ -185,7 +186,7 @@ func TestScanLeavesNothingOfTheRequestBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r.Model != "" || r.CacheSalt != "" || r.Stream || r.Choices != 1 || r.MaxOutputTokens != 0 || r.PromptBytes != 0 ||
+	if r.Model != "" || r.CacheSalt != "" || r.Stream || r.KVReportFull || r.ReturnTokenIDs || r.Choices != 1 || r.MaxOutputTokens != 0 || r.PromptBytes != 0 ||
 		len(r.Prompt) != 0 || len(r.Tokens) != 0 || r.TokenCount != 0 || r.Operation != completionsOp {
 		t.Errorf("left over: %+v", r)
 	}

@@ -3,7 +3,7 @@ package openai
 import "bytes"
 
 // document reads JSON documents, one after the other, from pieces cut anywhere. It follows the few paths that matter
-// and skips everything else; its memory does not depend on what it reads.
+// and skips everything else; its memory does not depend on what it reads, but for the token ids that it was asked for.
 type document struct {
 	state   docState
 	levels  [maxLevels]level // the open objects and arrays that are followed
@@ -17,7 +17,9 @@ type document struct {
 	number  number
 	text    [maxText]byte // a key, or a string that is compared
 	length  int           // of text; more than maxText where it did not fit
+	root    node          // what a document is
 	facts   facts
+	ids     promptIDs
 }
 
 // facts is what documents said.
@@ -42,6 +44,7 @@ const (
 	docSkip                       // in a value that is not followed
 	docSkipString                 // in a string within it
 	docBroken                     // not JSON, up to the next event
+	docIDs                        // in a list of token ids
 )
 
 const (
@@ -82,6 +85,8 @@ func (d *document) push(p []byte) {
 			p = p[n:]
 		case docBroken:
 			return
+		case docIDs:
+			p = d.readIDs(p)
 		}
 	}
 }
@@ -100,6 +105,8 @@ func (d *document) breakOff() {
 		d.facts.malformed++
 	}
 	d.state = docBroken
+	d.ids.forget()
+	d.facts.counts[countIndex] = 0
 }
 
 func (d *document) start(p []byte) []byte {
@@ -107,7 +114,7 @@ func (d *document) start(p []byte) []byte {
 	if len(p) == 0 {
 		return nil
 	}
-	d.depth, d.skipped, d.want = 0, 0, want{node: nodeRoot}
+	d.depth, d.skipped, d.want = 0, 0, want{node: d.root}
 	switch p[0] {
 	case '{':
 		d.open('{')
@@ -184,6 +191,12 @@ func (d *document) open(b byte) {
 	if d.depth > 0 && !d.levels[d.depth-1].object {
 		child = d.levels[d.depth-1].node.element()
 	}
+	if child == nodeIDs {
+		if b == '[' && d.openIDs() {
+			return
+		}
+		child = nodeSkip
+	}
 	if child == nodeSkip || d.depth == maxLevels {
 		d.state, d.skipped = docSkip, 1
 		return
@@ -199,6 +212,9 @@ func (d *document) close(b byte) {
 		return
 	}
 	d.depth--
+	if d.levels[d.depth].node == nodeAskedChoice {
+		d.closeChoice()
+	}
 	d.closed()
 }
 

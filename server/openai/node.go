@@ -14,6 +14,13 @@ const (
 	nodeFilled              // content that exists when it is not empty, such as tool_calls
 	nodeUsage               // usage
 	nodeDetails             // prompt_tokens_details, input_tokens_details
+
+	// Where the prompt's token ids are asked for, these stand for nodeRoot, nodeChoices and nodeChoice until the ids
+	// were read. Other answers never meet them, and pay nothing.
+	nodeAskedRoot
+	nodeAskedChoices
+	nodeAskedChoice
+	nodeIDs // prompt_token_ids
 )
 
 // want says what the value of a field means.
@@ -27,10 +34,14 @@ type want struct {
 
 // element is what an object or array within an array is.
 func (n node) element() node {
-	if n == nodeChoices {
+	switch n {
+	case nodeChoices:
 		return nodeChoice
+	case nodeAskedChoices:
+		return nodeAskedChoice
+	default:
+		return nodeSkip
 	}
-	return nodeSkip
 }
 
 // field is what the value of a field of n means.
@@ -38,15 +49,14 @@ func (n node) field(key []byte) want {
 	switch n {
 	case nodeRoot:
 		return rootField(key)
+	case nodeAskedRoot:
+		return askedRootField(key)
 	case nodeHolder:
 		return holderField(key)
 	case nodeChoice:
-		switch string(key) {
-		case "delta":
-			return want{node: nodeDelta}
-		case "text":
-			return want{text: true}
-		}
+		return choiceField(key)
+	case nodeAskedChoice:
+		return askedChoiceField(key)
 	case nodeDelta:
 		return deltaField(key)
 	case nodeBlock:
@@ -83,6 +93,36 @@ func rootField(key []byte) want {
 		return want{failure: true}
 	}
 	return want{}
+}
+
+func askedRootField(key []byte) want {
+	switch string(key) {
+	case "choices":
+		return want{node: nodeAskedChoices}
+	case "prompt_token_ids":
+		return want{node: nodeIDs}
+	}
+	return rootField(key)
+}
+
+func choiceField(key []byte) want {
+	switch string(key) {
+	case "delta":
+		return want{node: nodeDelta}
+	case "text":
+		return want{text: true}
+	}
+	return want{}
+}
+
+func askedChoiceField(key []byte) want {
+	switch string(key) {
+	case "index":
+		return want{count: countIndex}
+	case "prompt_token_ids":
+		return want{node: nodeIDs}
+	}
+	return choiceField(key)
 }
 
 func holderField(key []byte) want {

@@ -206,4 +206,17 @@ func TestPartialBodies(t *testing.T) {
 	if _, err := openai.NewScanner().ScanPartial(chatOp, []byte(`{"model":x"m"`), &r); err == nil {
 		t.Error("a partial body that is no beginning of JSON is taken")
 	}
+
+	for body, want := range map[string]bool{
+		`{"vllm_xargs":{"kv_cache_report_mode":"full"`: true, `{"vllm_xargs":{"kv_cache_report_mode":"full`: false, `{"vllm_xargs":{"kv_cache_report_mode":"ful`: false,
+	} {
+		if _, err := openai.NewScanner().ScanPartial(chatOp, []byte(body), &r); err != nil || r.KVReportFull != want {
+			t.Errorf("%s: full report %v, error %v", body, r.KVReportFull, err)
+		}
+	}
+	for body, want := range map[string]bool{`{"return_token_ids":true`: true, `{"return_token_ids":tru`: false, `{"return_token_ids":`: false} {
+		if _, err := openai.NewScanner().ScanPartial(chatOp, []byte(body), &r); err != nil || r.ReturnTokenIDs != want {
+			t.Errorf("%s: token ids %v, error %v", body, r.ReturnTokenIDs, err)
+		}
+	}
 }

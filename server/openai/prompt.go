@@ -25,6 +25,10 @@ func (r *request) chatField(key []byte) bool {
 		return r.raw(&r.head[headArguments])
 	case "reasoning_effort":
 		return r.raw(&r.head[headEffort])
+	case "return_token_ids":
+		return r.yes(&r.into.ReturnTokenIDs)
+	case "vllm_xargs":
+		return r.extras()
 	}
 	return r.skip()
 }
@@ -38,6 +42,10 @@ func (r *request) completionsField(key []byte) bool {
 		ok := r.media()
 		r.end()
 		return ok
+	case "return_token_ids":
+		return r.yes(&r.into.ReturnTokenIDs)
+	case "vllm_xargs":
+		return r.extras()
 	}
 	return r.skip()
 }
@@ -52,6 +60,8 @@ func (r *request) responsesField(key []byte) bool {
 		return r.raw(&r.head[headTools])
 	case "reasoning":
 		return r.raw(&r.head[headEffort])
+	case "vllm_xargs":
+		return r.extras()
 	}
 	return r.skip()
 }
@@ -76,6 +86,8 @@ func (r *request) messagesField(key []byte) bool {
 		return r.raw(&r.head[headTools])
 	case "chat_template_kwargs":
 		return r.raw(&r.head[headArguments])
+	case "vllm_xargs":
+		return r.extras()
 	}
 	return r.skip()
 }

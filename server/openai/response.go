@@ -6,9 +6,11 @@ import (
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
-// Response reads an answer as it flows by: its token usage, its first token and its end. It collects nothing: its
-// memory is the struct, whatever the size of the answer or of one event in it. Start makes it ready, also for reuse.
-// It is not safe for concurrent use.
+// Response reads an answer as it flows by: its token usage, its first token and its end. Start makes it ready, also for
+// reuse. It is not safe for concurrent use.
+//
+// Of an answer it collects nothing but what CollectPromptTokens asks for: without that, its memory is the struct,
+// whatever the size of the answer or of one event in it.
 //
 // The usage is found only where the APIs have it (usage, message.usage or response.usage of an event or of the whole
 // answer), never in generated text. An answer whose content encoding is not identity is not read.
@@ -34,6 +36,7 @@ const (
 // where absent).
 func (r *Response) Start(status int, contentType, contentEncoding []byte) {
 	*r = Response{status: status, format: formatOf(contentType)}
+	r.doc.root = nodeRoot
 	encoding := bytes.TrimSpace(contentEncoding)
 	r.encoded = len(encoding) > 0 && !bytes.EqualFold(encoding, []byte("identity"))
 }
@@ -117,6 +120,30 @@ func (r *Response) Done() bool {
 
 // Failed reports whether the answer holds an error object, in place of an answer or amid a stream.
 func (r *Response) Failed() bool { return r.doc.facts.failed }
+
+// CollectPromptTokens asks for the first prompt's token ids, which engines give to clients that sent return_token_ids. It
+// is called between Start and the first Push, and holds until the next Start. The ids are collected in the memory of
+// into, or in newly allocated memory where that does not suffice: 4 bytes an id, of at most MaxTokens ids.
+func (r *Response) CollectPromptTokens(into []uint32) {
+	r.doc.ids.ask(into)
+	r.doc.root = nodeAskedRoot
+}
+
+// PromptTokens is the first prompt's token ids: of a batch, those of choice 0. It is nil until all of them were read, and
+// where they were not asked for or not given. It aliases the memory that the next CollectPromptTokens is given.
+func (r *Response) PromptTokens() []uint32 {
+	if r.doc.ids.phase != idsGiven || len(r.doc.ids.tokens) == 0 {
+		return nil
+	}
+	return r.doc.ids.tokens
+}
+
+// PromptTokensDropped reports whether there are no PromptTokens because they were more than MaxTokens, or no token ids.
+func (r *Response) PromptTokensDropped() bool { return r.doc.ids.phase == idsDropped }
+
+// PromptTokensMemory is the memory in which ids were collected, whatever became of them, for use with another answer; nil
+// where there is none.
+func (r *Response) PromptTokensMemory() []uint32 { return r.doc.ids.tokens[:0] }
 
 // Encoded reports whether the body was not read because of its content encoding.
 func (r *Response) Encoded() bool { return r.encoded }

@@ -183,6 +183,18 @@ func FuzzResponse(f *testing.F) {
 	} {
 		f.Add(true, []byte(s), uint16(3), uint16(9))
 	}
+	for name, c := range idRecordings(f) {
+		f.Add(strings.HasSuffix(name, ".sse"), c.body, uint16(len(c.body)/3), uint16(400))
+	}
+	for _, s := range []string{
+		`{"prompt_token_ids":[1, 22 ,4294967295]}`, `{"prompt_token_ids":[1,4294967296]}`, `{"prompt_token_ids":[]}`,
+		`{"choices":[{"prompt_token_ids":[3],"index":1},{"index":0,"prompt_token_ids":[1,2]}]}`, `{"prompt_token_ids":[0,01,-1,2.5]}`,
+		`{"choices":[{"index":0,"prompt_token_ids":[1,["]"]]}],"prompt_token_ids":[2]}`, `{"choices":{"prompt_token_ids":[1]}}`,
+		`{"prompt_token_ids":[1,2`, `{"choices":[[{"index":1,"prompt_token_ids":[1]}],{"prompt_token_ids":[2]}]}`,
+	} {
+		f.Add(false, []byte(s), uint16(20), uint16(23))
+		f.Add(true, []byte("data: "+s+"\n\ndata: {\"prompt_token_ids\":[5]}\n\n"), uint16(27), uint16(30))
+	}
 	f.Fuzz(func(t *testing.T, stream bool, body []byte, first, second uint16) {
 		contentType := "application/json"
 		if stream {
@@ -203,29 +215,33 @@ func FuzzResponse(f *testing.F) {
 		if bytewise := read(contentType, single...); bytewise != whole {
 			t.Fatalf("byte by byte: %+v, whole: %+v", bytewise, whole)
 		}
+		var events []string // nil where nothing can be compared
 		if stream {
-			compareStream(t, body, whole)
+			events = compareStream(t, body, whole)
 		} else if want, ok := plainAnswer([]string{string(body)}); ok {
+			events = []string{string(body)}
 			want.First, want.Done = false, true
 			if whole != want {
 				t.Fatalf("%+v, encoding/json says %+v", whole, want)
 			}
 		}
+		checkPromptTokens(t, contentType, whole, events, [][]byte{body}, [][]byte{body[:a], body[a:b], body[b:]}, single)
 	})
 }
 
-// compareStream compares with what go-sse and encoding/json make of the stream.
-func compareStream(t *testing.T, body []byte, got answer) {
+// compareStream compares with what go-sse and encoding/json make of the stream, and returns its events where they do.
+func compareStream(t *testing.T, body []byte, got answer) (events []string) {
 	t.Helper()
 	events, ok := eventsOf(body)
 	if !ok {
-		return
+		return nil
 	}
 	want, ok := plainAnswer(events)
 	if !ok {
-		return
+		return nil
 	}
 	if got != want {
 		t.Fatalf("%q:\n%+v, want\n%+v", body, got, want)
 	}
+	return events
 }

@@ -73,6 +73,47 @@ func (r *request) flag(into *bool) bool {
 	return true
 }
 
+// yes reads a value that counts where it is true itself.
+func (r *request) yes(into *bool) bool {
+	start := r.pos
+	ok := r.skip()
+	*into = string(r.b[start:r.pos]) == "true"
+	return ok
+}
+
+// extras reads vllm_xargs: engine arguments beside the API's own.
+func (r *request) extras() bool {
+	r.into.KVReportFull = false
+	if r.peek() != '{' {
+		return r.skip()
+	}
+	more, ok := r.enter('}'), true
+	for more && ok {
+		key, found := r.key()
+		if !found {
+			return false
+		}
+		if string(key) == "kv_cache_report_mode" {
+			ok = r.reportMode()
+		} else {
+			ok = r.skip()
+		}
+		if !ok {
+			return false
+		}
+		more, ok = r.next('}')
+	}
+	return ok
+}
+
+// reportMode reads which KV blocks the engine is asked to announce.
+func (r *request) reportMode() bool {
+	var mode scheduling.Span
+	ok := r.name(&mode)
+	r.into.KVReportFull = ok && string(unescaped(r.b, mode)) == "full"
+	return ok
+}
+
 // scalar reads a value of any kind and returns its text, or a string's contents.
 func (r *request) scalar() (raw []byte, ok bool) {
 	if r.peek() == '"' {
@@ -112,9 +153,10 @@ func countFloat(raw []byte) int {
 	return int(min(f, math.MaxInt32))
 }
 
-// Bounds of a salt. A digest is longer than any salt kept as it is, so the two can't be equal.
+// Bounds of a salt. What vLLM takes, 1,024 characters, is kept as it is, since the engine's KV events carry the salt so.
+// A digest is longer than any salt kept as it is, so the two can't be equal.
 const (
-	maxSalt    = 256
+	maxSalt    = 4096
 	saltPrefix = maxSalt - 2*sha256.Size + 1
 )
 

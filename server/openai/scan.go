@@ -78,7 +78,8 @@ func NewScanner(models ...string) *Scanner {
 func (s *Scanner) Names() (models, salts int) { return s.models.len(), s.salts.len() }
 
 // Scan reads a request body into the fields of into that come from a body, replacing them: Operation, Model,
-// CacheSalt, Body, Prompt, PromptBytes, Tokens, TokenCount, MaxOutputTokens, Choices, Stream. The others are left alone.
+// CacheSalt, Body, Prompt, PromptBytes, Tokens, TokenCount, MaxOutputTokens, Choices, Stream, KVReportFull,
+// ReturnTokenIDs. The others are left alone.
 //
 // Prompt lists the first prompt in the order in which engines render it: what stands before every conversation (tools,
 // functions, documents, chat template and its arguments, reasoning effort; each as raw JSON), then system or
@@ -89,8 +90,10 @@ func (s *Scanner) Names() (models, salts int) { return s.models.len(), s.salts.l
 // spread from its head to its tail: that tells media apart without weighing megabytes of base64 as if they were text.
 //
 // MaxOutputTokens is max_completion_tokens, else max_tokens, for chat; max_output_tokens for responses; max_tokens
-// otherwise. Limits that are not positive count as none. Choices is the larger of n and best_of. A salt longer than 256
-// bytes becomes a digest that no shorter salt can equal.
+// otherwise. Limits that are not positive count as none. Choices is the larger of n and best_of. A salt longer than
+// 4,096 bytes becomes a digest that no shorter salt can equal. KVReportFull is read where vLLM takes vllm_xargs (all
+// operations but embeddings), ReturnTokenIDs where it takes return_token_ids (chat and completions); only the string
+// "full" and only true count.
 //
 // The only error is a *SyntaxError, for bytes that are not JSON; what was read before the fault then stands in into. A
 // body of OperationOther may be anything: only its model, stream and limits are read, and it is never an error.
@@ -107,6 +110,7 @@ func (s *Scanner) ScanPartial(op scheduling.Operation, body []byte, into *schedu
 func (s *Scanner) scan(op scheduling.Operation, body []byte, into *scheduling.Request, partial bool) (Info, error) {
 	into.Operation, into.Body = op, body
 	into.Model, into.CacheSalt, into.Stream = "", "", false
+	into.KVReportFull, into.ReturnTokenIDs = false, false
 	into.Prompt, into.Tokens = into.Prompt[:0], into.Tokens[:0]
 	into.PromptBytes, into.TokenCount, into.MaxOutputTokens, into.Choices = 0, 0, 0, 1
 

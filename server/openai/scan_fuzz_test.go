@@ -148,13 +148,14 @@ func checkFields(t *testing.T, fields map[string]any, got *scheduling.Request) {
 	if model, _ := fields["model"].(string); model != got.Model && !strings.Contains(model, "\ufffd") {
 		t.Errorf("model %q, want %q", got.Model, model)
 	}
-	if salt, _ := fields["cache_salt"].(string); salt != got.CacheSalt && len(salt) <= 256 &&
+	if salt, _ := fields["cache_salt"].(string); salt != got.CacheSalt && len(salt) <= 4096 &&
 		!strings.Contains(salt, "\ufffd") {
 		t.Errorf("salt %q, want %q", got.CacheSalt, salt)
 	}
 	if stream, ok := fields["stream"].(bool); ok && stream != got.Stream {
 		t.Errorf("stream %v, want %v", got.Stream, stream)
 	}
+	checkEngineFields(t, fields, got)
 	name := "max_tokens"
 	if got.Operation == scheduling.OperationResponses {
 		name = "max_output_tokens"
@@ -163,6 +164,18 @@ func checkFields(t *testing.T, fields map[string]any, got *scheduling.Request) {
 	}
 	if n, ok := fields[name].(float64); ok && n >= 1 && n < 1e6 && n == float64(int(n)) && int(n) != got.MaxOutputTokens {
 		t.Errorf("%s %d, want %v", name, got.MaxOutputTokens, n)
+	}
+}
+
+// checkEngineFields compares what only some operations have.
+func checkEngineFields(t *testing.T, fields map[string]any, got *scheduling.Request) {
+	t.Helper()
+	asked, _ := fields["return_token_ids"].(bool)
+	asked = asked && (got.Operation == scheduling.OperationChat || got.Operation == scheduling.OperationCompletions)
+	extras, _ := fields["vllm_xargs"].(map[string]any)
+	full := extras["kv_cache_report_mode"] == "full" && got.Operation != scheduling.OperationEmbeddings
+	if asked != got.ReturnTokenIDs || full != got.KVReportFull {
+		t.Errorf("token ids %v, full report %v; want %v, %v", got.ReturnTokenIDs, got.KVReportFull, asked, full)
 	}
 }
 

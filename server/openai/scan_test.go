@@ -2,6 +2,7 @@ package openai_test
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -28,6 +29,7 @@ type scanned struct {
 	Count, Max, Choices int
 	Stream              bool
 	Prompts, Media      int
+	ReportFull, IDs     bool
 }
 
 func scan(t *testing.T, op scheduling.Operation, body string) (scanned, openai.Info) {
@@ -40,7 +42,7 @@ func scan(t *testing.T, op scheduling.Operation, body string) (scanned, openai.I
 	return scanned{
 		Model: r.Model, Salt: r.CacheSalt, Prompt: promptText(&r), Bytes: r.PromptBytes, Tokens: r.Tokens,
 		Count: r.TokenCount, Max: r.MaxOutputTokens, Choices: r.Choices, Stream: r.Stream,
-		Prompts: info.Prompts, Media: info.Media,
+		Prompts: info.Prompts, Media: info.Media, ReportFull: r.KVReportFull, IDs: r.ReturnTokenIDs,
 	}, info
 }
 
@@ -131,6 +133,36 @@ var shapes = []struct {
 	{"messages image and text document", messagesOp,
 		`{"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","data":"AA"}},{"type":"document","source":{"data":"d","type":"text"}}]}]}`,
 		scanned{Prompt: `"user"{"type":"base64","data":"AA"}{"data":"d","type":"text"}`, Bytes: 6 + 26, Media: 1, Prompts: 1}},
+	{"report mode in chat", chatOp, `{"vllm_xargs":{"session_id":"s","kv_cache_report_mode":"full","x":[1]},"model":"m"}`, scanned{Model: "m", ReportFull: true}},
+	{"report mode in completions", completionsOp, `{"prompt":[1,2],"vllm_xargs": { "kv_cache_report_mode" : "full" } }`, scanned{Tokens: []uint32{1, 2}, Count: 2, Prompts: 1, ReportFull: true}},
+	{"report mode in responses", responsesOp, `{"vllm_xargs":{"kv_cache_report_mode":"full"}}`, scanned{ReportFull: true}},
+	{"report mode in messages", messagesOp, `{"vllm_xargs":{"kv_cache_report_mode":"full"}}`, scanned{ReportFull: true}},
+	{"report mode where embeddings have none", embeddingsOp, `{"vllm_xargs":{"kv_cache_report_mode":"full"}}`, scanned{}},
+	{"report mode of another kind", chatOp, `{"vllm_xargs":{"kv_cache_report_mode":"incremental"}}`, scanned{}},
+	{"report mode upper case", chatOp, `{"vllm_xargs":{"kv_cache_report_mode":"FULL"}}`, scanned{}},
+	{"report mode with a space", chatOp, `{"vllm_xargs":{"kv_cache_report_mode":"full "}}`, scanned{}},
+	{"report mode empty", chatOp, `{"vllm_xargs":{"kv_cache_report_mode":""}}`, scanned{}},
+	{"report mode in a list", chatOp, `{"vllm_xargs":{"kv_cache_report_mode":["full"]}}`, scanned{}},
+	{"report mode true", chatOp, `{"vllm_xargs":{"kv_cache_report_mode":true}}`, scanned{}},
+	{"report mode null", chatOp, `{"vllm_xargs":{"kv_cache_report_mode":null}}`, scanned{}},
+	{"report mode escaped", chatOp, `{"vllm_xargs":{"kv_cache_report_mod\u0065":"f\u0075ll"}}`, scanned{ReportFull: true}},
+	{"report mode, the last of two", chatOp, `{"vllm_xargs":{"kv_cache_report_mode":"full","kv_cache_report_mode":"no"}}`, scanned{}},
+	{"report mode, the last of two objects", chatOp, `{"vllm_xargs":{"kv_cache_report_mode":"full"},"vllm_xargs":{}}`, scanned{}},
+	{"report mode, then null", chatOp, `{"vllm_xargs":{"kv_cache_report_mode":"full"},"vllm_xargs":null}`, scanned{}},
+	{"report mode nested deeper", chatOp, `{"vllm_xargs":{"a":{"kv_cache_report_mode":"full"}},"x":{"vllm_xargs":{"kv_cache_report_mode":"full"}}}`, scanned{}},
+	{"report mode at the top", chatOp, `{"kv_cache_report_mode":"full","vllm_xargs":"full"}`, scanned{}},
+	{"token ids asked for in chat", chatOp, `{"return_token_ids":true,"model":"m"}`, scanned{Model: "m", IDs: true}},
+	{"token ids asked for in completions", completionsOp, `{"return_token_ids": true }`, scanned{IDs: true}},
+	{"token ids where the operation has none", messagesOp, `{"return_token_ids":true}`, scanned{}},
+	{"token ids where responses have none", responsesOp, `{"return_token_ids":true}`, scanned{}},
+	{"token ids where embeddings have none", embeddingsOp, `{"return_token_ids":true}`, scanned{}},
+	{"token ids not asked for", chatOp, `{"return_token_ids":false}`, scanned{}},
+	{"token ids null", chatOp, `{"return_token_ids":null}`, scanned{}},
+	{"token ids as a string", chatOp, `{"return_token_ids":"true"}`, scanned{}},
+	{"token ids as a number", chatOp, `{"return_token_ids":1}`, scanned{}},
+	{"token ids as a list", chatOp, `{"return_token_ids":[true]}`, scanned{}},
+	{"token ids spelled otherwise", chatOp, `{"Return_token_ids":true,"return_tokens_as_token_ids":true}`, scanned{}},
+	{"token ids, the last of two", chatOp, `{"return_token_ids":true,"return_token_ids":false}`, scanned{}},
 	{"text field of another API", completionsOp, `{"messages":[{"role":"user","content":"no"}],"prompt":"p"}`, scanned{Prompt: "p", Bytes: -1, Prompts: 1}},
 }
 
@@ -147,6 +179,30 @@ func TestC17_PromptShapes(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", c.body, diff)
 			}
 		})
+	}
+}
+
+// TestC20_TokenIDPromptsAreCountedExactly checks the counts that a matched share is worked out of.
+func TestC20_TokenIDPromptsAreCountedExactly(t *testing.T) {
+	for _, n := range []int{1, 10, 160, 1_600, 100_000} {
+		ids := make([]string, n)
+		for i := range ids {
+			ids[i] = strconv.Itoa(i * 7 % 150_000)
+		}
+		flat := strings.Join(ids, ", ")
+		for body, op := range map[string]scheduling.Operation{
+			`{"prompt":[` + flat + `]}`: completionsOp, `{"prompt":[[` + flat + `]]}`: completionsOp, `{"input":[` + flat + `]}`: embeddingsOp,
+		} {
+			got, _ := scan(t, op, body)
+			if got.Count != n || len(got.Tokens) != n || got.Bytes != 0 || got.Prompt != "" {
+				t.Fatalf("%d ids: %d counted, %d kept, %d bytes of text", n, got.Count, len(got.Tokens), got.Bytes)
+			}
+			for i, id := range got.Tokens {
+				if int(id) != i*7%150_000 {
+					t.Fatalf("id %d of %d is %d", i, n, id)
+				}
+			}
+		}
 	}
 }
 

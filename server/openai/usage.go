@@ -2,7 +2,7 @@ package openai
 
 import "github.com/sluice-epp/sluice/scheduling"
 
-// counter names a number of a usage object.
+// counter names a number of a usage object, and the one that tells choices apart.
 type counter uint8
 
 const (
@@ -14,6 +14,7 @@ const (
 	countCached             // prompt_tokens_details.cached_tokens, input_tokens_details.cached_tokens
 	countCacheRead          // cache_read_input_tokens
 	countCacheWrite         // cache_creation_input_tokens
+	countIndex              // index of the choice that is read, where the prompt's token ids are asked for
 	counters
 )
 
