@@ -81,14 +81,14 @@ func (h *hub) lookAround(now time.Time) {
 	}
 }
 
-// expectedBlock is the block size that an endpoint's metrics tell, 0 where they don't.
+// expectedBlock is the block size that an endpoint's metrics tell, or else the configured one; 0 where neither does.
 func (h *hub) expectedBlock(ordinal int, m *member) int {
 	if h.cacheConfig != nil {
 		if size, _, ok := h.cacheConfig.CacheConfig(ordinal, m.endpoint.Generation); ok {
 			return size
 		}
 	}
-	return 0
+	return int(h.configured.Load())
 }
 
 // alarmed reports whether an alarm is on.

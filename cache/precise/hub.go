@@ -29,7 +29,8 @@ type hub struct {
 	queue     queue
 	alarms    [alarms]atomic.Int64 // sources for which each is on
 
-	cacheConfig CacheConfig // nil: no engine says anything
+	cacheConfig CacheConfig  // nil: no engine says anything
+	configured  atomic.Int32 // tokens of a block as somebody has configured them, 0 where nobody has
 	logger      *slog.Logger
 	client      *http.Client
 	follow      follower

@@ -95,6 +95,11 @@ func newProducer(b *scheduling.Builder, o Options, producers *collector) (*Produ
 	if p.hub, err = firstHub(p, previous, o); err != nil {
 		return nil, errors.Join(err, p.fallback.Close())
 	}
+	configured := 0
+	if params.BlockSizeTokens != defaultBlock { // the default is nobody's word
+		configured = params.BlockSizeTokens
+	}
+	p.hub.configured.Store(int32(configured))
 	producers.producers.Add(p.name, p)
 	return p, nil
 }
