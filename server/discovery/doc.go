@@ -24,8 +24,12 @@
 //	srv+_http._tcp.vllm.internal,state=draining
 //
 // The keys are name, uid, engine (vllm, sglang, trtllm, triton), state (ready, not_ready, draining), rank (of the first
-// port), metricsURL, metricsPort (of the first rank), family (ipv4, ipv6, any) and label.KEY. The separators need no
-// quoting in a shell.
+// port), metricsURL, metricsPort (of the first rank), family (ipv4, ipv6, any), kvEvents.KEY and label.KEY. The separators
+// need no quoting in a shell.
+//
+// The keys of kvEvents say where the engine publishes the changes of its KV cache: port and replayPort (of rank 0, or
+// none), ranks (behind one address), topic, bind (the engine connects to Sluice) and discover (false: it is not to be
+// asked). A rank with a port of its own publishes at port + rank.
 //
 // A metricsURL may hold {address} (ip:port), {ip} (an IPv6 address in brackets), {port} and {rank}; where an entry can
 // stand for several endpoints it must hold one of them.

@@ -16,7 +16,8 @@ import (
 // NotationHelp says in a few lines how an entry is written, for the help text of a flag.
 const NotationHelp = `HOST:PORT[,PORT|FIRST-LAST...][,KEY=VALUE...] or srv+NAME[,KEY=VALUE...]. HOST is an IPv4 address, ` +
 	`[IPv6] or a DNS name (every address of it is an endpoint); several ports are data-parallel ranks. Keys: name, uid, ` +
-	`engine, state, rank, metricsURL, metricsPort, family, label.KEY. Example: 10.0.0.5:8000-8003,engine=sglang,label.zone=a`
+	`engine, state, rank, metricsURL, metricsPort, family, kvEvents.port, kvEvents.replayPort, kvEvents.ranks, ` +
+	`kvEvents.topic, kvEvents.bind, kvEvents.discover, label.KEY. Example: 10.0.0.5:8000-8003,engine=sglang,label.zone=a`
 
 const (
 	maxEntryBytes = 4096
@@ -62,6 +63,7 @@ type Entry struct {
 	metricsURL        string
 	metricsPort       uint16 // of the first port
 	labels            map[string]string
+	kv                scheduling.KVEvents // its ports are those of rank 0
 }
 
 // setting is a key that the notation and a file's entry share.
@@ -92,8 +94,8 @@ var settings = []setting{
 	}},
 }
 
-// settingKeys are the keys of settings, in order.
-func settingKeys() []string {
+// keysOf are the keys of settings, in order.
+func keysOf(settings []setting) []string {
 	keys := make([]string, len(settings))
 	for i, s := range settings {
 		keys[i] = s.key
@@ -186,7 +188,7 @@ func (e *Entry) setPairs(pairs []string) error {
 	return nil
 }
 
-// set applies one setting, a label included.
+// set applies one setting, a label and a key of kvEvents included.
 func (e *Entry) set(key, value string) error {
 	if label, ok := strings.CutPrefix(key, labelPrefix); ok {
 		if err := e.setLabel(label, value); err != nil {
@@ -194,11 +196,16 @@ func (e *Entry) set(key, value string) error {
 		}
 		return nil
 	}
+	if kvKey, ok := strings.CutPrefix(key, kvEventsPrefix); ok {
+		if err := e.setKV(kvKey, value); err != nil {
+			return fmt.Errorf("%s: %w", clip(key), err)
+		}
+		return nil
+	}
 	set := findSetting(key)
 	switch {
 	case set == nil:
-		return fmt.Errorf("%s: unknown key, %w (a label is label.%s)",
-			clip(key), mustBe(key, append(settingKeys(), labelPrefix+"KEY")), clip(key))
+		return unknownKey(key)
 	case value == "":
 		return fmt.Errorf("%s: has no value", key)
 	}
@@ -206,6 +213,17 @@ func (e *Entry) set(key, value string) error {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	return nil
+}
+
+// unknownKey lists the keys and points at the nearest, which may be one of kvEvents.
+func unknownKey(key string) error {
+	keys := keysOf(settings)
+	near := slices.Clone(keys)
+	for _, s := range kvSettings {
+		near = append(near, kvEventsPrefix+s.key)
+	}
+	return fmt.Errorf("%s: unknown key, must be one of %s, %sKEY, %sKEY, got %q%s (a label is label.%s)", clip(key),
+		strings.Join(keys, ", "), kvEventsPrefix, labelPrefix, clip(key), scheduling.Hint(key, near), clip(key))
 }
 
 func (e *Entry) setLabel(key, value string) error {
@@ -328,7 +346,7 @@ func (e *Entry) check() error {
 		return fmt.Errorf("metricsURL: would be the same page for several endpoints; must hold one of %s",
 			strings.Join(placeholders, ", "))
 	}
-	return nil
+	return e.checkKV()
 }
 
 // String is the entry in the notation, in a fixed order of settings. What a file alone can hold, a comma in a value, is
@@ -358,6 +376,7 @@ func (e Entry) String() string {
 	put("metricsURL", e.metricsURL, e.metricsURL != "")
 	put("metricsPort", strconv.Itoa(int(e.metricsPort)), e.metricsPort != 0)
 	put("family", familyNames[e.family], e.family != familyAuto)
+	e.putKV(put)
 	for _, key := range slices.Sorted(maps.Keys(e.labels)) {
 		put(labelPrefix+key, e.labels[key], true)
 	}

@@ -20,6 +20,7 @@ func TestParseEntry(t *testing.T) {
 	t.Parallel()
 	type spec = scheduling.EndpointSpec
 	at := netip.MustParseAddr
+	alone := scheduling.KVEvents{Ranks: 1}
 	for _, c := range []struct {
 		in      string
 		targets []target
@@ -79,11 +80,11 @@ func TestParseEntry(t *testing.T) {
 			want: []spec{
 				{
 					Address: "[2001:db8::5]:8000", Name: "[2001:db8::5]:8000",
-					MetricsURL: "http://[2001:db8::5]:9000/m/8000?a=[2001:db8::5]:8000",
+					MetricsURL: "http://[2001:db8::5]:9000/m/8000?a=[2001:db8::5]:8000", KVEvents: alone,
 				},
 				{
 					Address: "[2001:db8::5]:8001", Name: "[2001:db8::5]:8001", Rank: 1,
-					MetricsURL: "http://[2001:db8::5]:9100/m/8001?a=[2001:db8::5]:8001",
+					MetricsURL: "http://[2001:db8::5]:9100/m/8001?a=[2001:db8::5]:8001", KVEvents: alone,
 				},
 			},
 		},
@@ -106,10 +107,22 @@ func TestParseEntry(t *testing.T) {
 			in:      "vllm:8000-8001,name=chat,rank=4,metricsPort=9000",
 			targets: []target{{addr: at("10.0.0.5")}, {addr: at("2001:db8::6")}},
 			want: []spec{
-				{Address: "10.0.0.5:8000", Name: "chat-rank-4/10.0.0.5", Rank: 4, MetricsURL: "http://10.0.0.5:9000/metrics"},
-				{Address: "10.0.0.5:8001", Name: "chat-rank-5/10.0.0.5", Rank: 5, MetricsURL: "http://10.0.0.5:9001/metrics"},
-				{Address: "[2001:db8::6]:8000", Name: "chat-rank-4/2001:db8::6", Rank: 4, MetricsURL: "http://[2001:db8::6]:9000/metrics"},
-				{Address: "[2001:db8::6]:8001", Name: "chat-rank-5/2001:db8::6", Rank: 5, MetricsURL: "http://[2001:db8::6]:9001/metrics"},
+				{
+					Address: "10.0.0.5:8000", Name: "chat-rank-4/10.0.0.5", Rank: 4, MetricsURL: "http://10.0.0.5:9000/metrics",
+					KVEvents: alone,
+				},
+				{
+					Address: "10.0.0.5:8001", Name: "chat-rank-5/10.0.0.5", Rank: 5, MetricsURL: "http://10.0.0.5:9001/metrics",
+					KVEvents: alone,
+				},
+				{
+					Address: "[2001:db8::6]:8000", Name: "chat-rank-4/2001:db8::6", Rank: 4, MetricsURL: "http://[2001:db8::6]:9000/metrics",
+					KVEvents: alone,
+				},
+				{
+					Address: "[2001:db8::6]:8001", Name: "chat-rank-5/2001:db8::6", Rank: 5, MetricsURL: "http://[2001:db8::6]:9001/metrics",
+					KVEvents: alone,
+				},
 			},
 		},
 		{in: "nowhere.internal:8000,family=any", want: nil},
@@ -295,7 +308,10 @@ func FuzzParseEntry(f *testing.F) {
 	for _, s := range []string{
 		"10.0.0.5:8000", "[2001:db8::5]:8000,engine=sglang,label.zone=a", "10.0.0.5:8000-8003,name=vllm-0",
 		"vllm.internal:8000,8002,family=any", "srv+_http._tcp.vllm.internal,state=draining,metricsURL=http://{ip}:1/",
-		"[::ffff:1.2.3.4]:1,metricsPort=65535", "a:1,uid=u,rank=7", "dns+x:1", "1.2.3.4:1;x=y", "x:1-65535",
+		"[::ffff:1.2.3.4]:1,metricsPort=65535", "a:1,uid=u,rank=7", "dns+x:1",
+		"10.0.0.5:8000-8001,kvEvents.port=5557,kvEvents.replayPort=5567,kvEvents.topic=kv@",
+		"a:1,kvEvents.port=none,kvEvents.ranks=2", "a:1,kvEvents.bind=true,kvEvents.discover=false,kvEvents.replayPort=none",
+		"1.2.3.4:1;x=y", "x:1-65535",
 	} {
 		f.Add(s)
 	}

@@ -87,6 +87,8 @@ func (e *Entry) spec(name string, at netip.AddrPort, i int) scheduling.EndpointS
 		Engine:  e.engine,
 		Rank:    e.rank + i,
 		State:   e.state,
+
+		KVEvents: e.kvEvents(i),
 	}
 	// Deployments that already label their engines by dialect need not say it twice.
 	if label := e.labels["engine"]; s.Engine == "" && slices.Contains(engineNames, label) {

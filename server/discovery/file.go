@@ -19,7 +19,7 @@ const (
 )
 
 // fileKeys are the keys of an entry that is a mapping, beside those of settings.
-var fileKeys = []string{"address", "host", "port", "ports", "labels", "namespace"}
+var fileKeys = []string{"address", "host", "port", "ports", "labels", kvEventsKey, "namespace"}
 
 // Listing is what an endpoints file holds.
 type Listing struct {
@@ -172,10 +172,12 @@ func (a anchors) setField(e *Entry, at *place, f field) (err error) {
 		at.ports, err = a.texts(f.value)
 	case "labels":
 		return a.setLabels(e, f.value)
+	case kvEventsKey:
+		return a.setKVEvents(e, f.value)
 	default:
 		set := findSetting(f.key)
 		if set == nil {
-			return fmt.Errorf("unknown key, %w", mustBe(f.key, append(slices.Clone(fileKeys), settingKeys()...)))
+			return fmt.Errorf("unknown key, %w", mustBe(f.key, append(slices.Clone(fileKeys), keysOf(settings)...)))
 		}
 		value, err := a.nonEmpty(f.value)
 		if err != nil {
@@ -189,7 +191,7 @@ func (a anchors) setField(e *Entry, at *place, f field) (err error) {
 func (a anchors) setLabels(e *Entry, node ast.Node) error {
 	labels, err := a.fields(node)
 	if err != nil {
-		return errors.New(strings.TrimPrefix(err.Error(), ": "))
+		return nested(err)
 	}
 	for _, l := range labels {
 		value, err := a.text(l.value)
@@ -202,6 +204,9 @@ func (a anchors) setLabels(e *Entry, node ast.Node) error {
 	}
 	return nil
 }
+
+// nested is an error of fields for a mapping whose own path is to follow.
+func nested(err error) error { return errors.New(strings.TrimLeft(err.Error(), ":. ")) }
 
 // apply sets the entry's target. Its errors begin with what follows "endpoints[i]".
 func (p *place) apply(e *Entry) (err error) {

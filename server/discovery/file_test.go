@@ -39,10 +39,10 @@ func TestParseFile(t *testing.T) {
 			"10.0.0.1:8000,engine=sglang",
 			"10.0.0.2:8000,name=vllm-0,uid=7f3c-0,engine=vllm,state=draining,metricsURL=http://10.0.0.2:9000/metrics," +
 				"label.build=007,label.model.version=1.10,label.on=true,label.zone=a",
-			"10.0.0.3:8000-8001,metricsPort=9000",
+			"10.0.0.3:8000-8001,metricsPort=9000,kvEvents.port=5557,kvEvents.replayPort=5657,kvEvents.topic=kv@",
 			"[2001:db8::5]:8000-8001,rank=2",
-			"[2001:db8::6]:8000,state=not_ready",
-			"vllm.internal:8000,family=ipv6",
+			"[2001:db8::6]:8000,state=not_ready,kvEvents.port=none",
+			"vllm.internal:8000,family=ipv6,kvEvents.replayPort=none,kvEvents.ranks=4,kvEvents.bind=true,kvEvents.discover=false",
 			"srv+_http._tcp.vllm.internal,label.source=srv",
 		},
 		"anchors.yaml": {
@@ -83,7 +83,7 @@ func TestParseFileSkipsBadEntries(t *testing.T) {
 	}
 	want := []string{
 		`line 3: endpoints[1].address: "10.0.0.2": port is missing; write 10.0.0.2:8000`,
-		`line 4: endpoints[2].addrss: unknown key, must be one of address, host, port, ports, labels, namespace, name, uid, ` +
+		`line 4: endpoints[2].addrss: unknown key, must be one of address, host, port, ports, labels, kvEvents, namespace, name, uid, ` +
 			`engine, state, rank, metricsURL, metricsPort, family, got "addrss" (did you mean "address"?)`,
 		`line 5: endpoints[3].address: is set twice`,
 		`line 7: endpoints[4]: must be a mapping, got nothing`,
