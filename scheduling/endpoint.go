@@ -53,9 +53,11 @@ type EndpointSpec struct {
 // KVEvents says where an endpoint's engine publishes the changes of its KV cache (vLLM's and SGLang's ZeroMQ events). A
 // field that is zero leaves it to what the engine says of itself and to the defaults of the plugin that reads events.
 type KVEvents struct {
-	// Port is the TCP port of rank 0's publisher; rank r publishes at Port + r. Negative: the engine publishes none.
+	// Port is the TCP port of the publisher of the address's first rank, which is the endpoint's Rank; its next rank, where
+	// there are several behind the address, publishes at Port + 1. Negative: the engine publishes none. A default that
+	// takes the place of 0 is the port of rank 0, and the endpoint's Rank is added to it.
 	Port int
-	// ReplayPort is the TCP port of rank 0's replay socket; negative: it has none.
+	// ReplayPort is the TCP port of the first rank's replay socket, in the same way; negative: it has none.
 	ReplayPort int
 	// Ranks is the number of data-parallel ranks behind the address.
 	Ranks int
