@@ -108,6 +108,7 @@ const (
 	NoteOpaqueBody      = "body_opaque"             // a body in UTF-16 or UTF-32: routed by its length
 	NoteEncodedAnswer   = "answer_encoded"          // an answer whose content encoding hides its usage
 	NoteMalformedAnswer = "answer_malformed"        // an answer that was not JSON where it should be
+	NoteTokensDropped   = "answer_tokens_dropped"   // a prompt's token ids in an answer that were too many, or none at all
 )
 
 // Kinds are all that Observer.Noted is called with, so that a counter of each can be shown before it first counts.
@@ -117,7 +118,7 @@ func Kinds() []string {
 		ReasonNoSubset, ReasonFilteredOut, ReasonInternal,
 		NoteDuplicateEnd, NoteServedElsewhere, NoteServedUnknown, NotePanic, NoteIdle, NoteObserved,
 		NoteUnknownMessage, NoteHeld, NoteNoUsage, NotePartialBody, NoteBodyTooDeep, NoteSpansDropped,
-		NoteOpaqueBody, NoteEncodedAnswer, NoteMalformedAnswer,
+		NoteOpaqueBody, NoteEncodedAnswer, NoteMalformedAnswer, NoteTokensDropped,
 	}
 }
 
@@ -161,6 +162,7 @@ type Server struct {
 	cfg     Config
 	streams sync.Pool // of *stream
 	joined  sync.Pool // of *[]byte: bodies in one piece
+	ids     sync.Pool // of *[]uint32: the prompts' token ids in answers
 	nextID  atomic.Uint64
 	open    atomic.Int64
 	holds   holds

@@ -60,6 +60,7 @@ func (n *notes) Picked(_ *scheduling.Cycle, f *scheduling.Flight, _ time.Duratio
 func (n *notes) Ended(_ *scheduling.Flight, o scheduling.Outcome, _, _ time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	o.PromptTokens = slices.Clone(o.PromptTokens) // they are another answer's later
 	n.outcomes = append(n.outcomes, o)
 }
 
@@ -114,6 +115,7 @@ type options struct {
 	maxPicks  int
 	profile   []string
 	specs     []scheduling.Spec
+	types     []scheduling.PluginType // beside the usual ones
 	produce   func(ctx context.Context)
 	configure func(*Config)
 }
@@ -136,7 +138,7 @@ func newBench(t *testing.T, o options) *bench {
 		New: func(b *scheduling.Builder) (any, error) {
 			return noMatch{scheduling.ProduceColumn[scheduling.PrefixCacheMatchInfo](b)}, nil
 		},
-	}}, slices.Concat(scorer.Types(), picker.Types(), filter.Types())...)
+	}}, slices.Concat(scorer.Types(), picker.Types(), filter.Types(), o.types)...)
 	cfg := schedtest.Config(o.specs, o.profile...)
 	cfg.MaxPicks = max(1, o.maxPicks)
 	s, err := scheduling.Build(types, cfg, nil)

@@ -20,6 +20,7 @@ type responseSide struct {
 	reader       openai.Response
 	status       int
 	served       string
+	ids          *[]uint32     // memory of the reader, where the client asked for token ids
 	firstTokenAt time.Duration // 0: none yet
 	begun        bool          // the headers, or anything else, came
 	reading      bool          // reader was told of the headers and is fed the body
@@ -32,6 +33,42 @@ func (r *responseSide) usage() scheduling.Usage {
 		return scheduling.UnknownUsage
 	}
 	return r.reader.Usage()
+}
+
+// promptTokens is the first prompt's token ids, where the client asked for them and the engine gave them.
+func (r *responseSide) promptTokens() []uint32 {
+	if r.ids == nil {
+		return nil
+	}
+	return r.reader.PromptTokens()
+}
+
+// maxKeptIDs bounds the memory that is kept for token ids of other answers.
+const maxKeptIDs = maxKeptBody / 4
+
+// collectIDs makes the reader keep the prompt's token ids.
+func (st *stream) collectIDs() {
+	r := &st.response
+	if r.ids == nil {
+		r.ids, _ = st.server.ids.Get().(*[]uint32)
+	}
+	if r.ids == nil {
+		r.ids = new([]uint32)
+	}
+	r.reader.CollectPromptTokens(*r.ids)
+}
+
+// dropIDs forgets the token ids: nobody may read them any more.
+func (st *stream) dropIDs() {
+	r := &st.response
+	if r.ids == nil {
+		return
+	}
+	*r.ids = r.reader.ReleasePromptTokens()
+	if cap(*r.ids) <= maxKeptIDs {
+		st.server.ids.Put(r.ids)
+	}
+	r.ids = nil
 }
 
 // The response's messages are answered first and learnt from afterwards: whatever learning does, the client's bytes are
@@ -52,6 +89,9 @@ func (st *stream) onResponseHeaders(h *extprocv3.HttpHeaders) error {
 	if st.request.Operation != scheduling.OperationOther {
 		r.reader.Start(r.status, headerOf(h.GetHeaders(), "content-type"), headerOf(h.GetHeaders(), "content-encoding"))
 		r.reading = true
+		if st.request.ReturnTokenIDs && st.flight != nil && st.responseMode != modeNone && r.status < 400 {
+			st.collectIDs()
+		}
 	}
 	if h.GetEndOfStream() {
 		st.responseEnded()
@@ -157,6 +197,7 @@ func (st *stream) responseEnded() {
 	}
 	st.noteIf(r.reading && r.reader.Encoded(), NoteEncodedAnswer)
 	st.noteIf(r.reading && r.reader.Malformed() > 0, NoteMalformedAnswer)
+	st.noteIf(r.reading && r.reader.PromptTokensDropped(), NoteTokensDropped)
 	st.noteIf(r.reading && r.usage() == scheduling.UnknownUsage, NoteNoUsage)
 	st.release(scheduling.EndComplete)
 }

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
@@ -57,8 +59,8 @@ func TestStreamedAnswerReleasesInTwoSteps(t *testing.T) {
 	b.settles(t, 0, 0)
 	got := b.notes.ended()
 	want := scheduling.Outcome{Status: 200, Usage: scheduling.Usage{PromptTokens: 1000, CompletionTokens: 7, CachedTokens: 960}}
-	if len(got) != 1 || got[0] != want {
-		t.Errorf("outcomes %+v, want %+v", got, want)
+	if diff := cmp.Diff([]scheduling.Outcome{want}, got); diff != "" {
+		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
 }
 

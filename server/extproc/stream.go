@@ -195,11 +195,14 @@ func (st *stream) release(reason scheduling.EndReason) {
 	}
 	st.flight = nil
 	now := st.server.cfg.Now()
-	outcome := scheduling.Outcome{Reason: reason, Status: st.response.status, Usage: st.response.usage()}
+	outcome := scheduling.Outcome{
+		Reason: reason, Status: st.response.status, Usage: st.response.usage(), PromptTokens: st.response.promptTokens(),
+	}
 	first := time.Duration(-1)
 	if st.response.firstTokenAt > 0 {
 		first = st.response.firstTokenAt - f.PickedAt
 	}
+	defer st.dropIDs()
 	defer f.Done(outcome, now) // whatever the observer does
 	st.server.cfg.Observer.Ended(f, outcome, first, now-f.PickedAt)
 }

@@ -140,7 +140,7 @@ func TestPromptTokensAreCollectedOnlyWhereAsked(t *testing.T) {
 		}
 		r.Start(200, []byte(typeOf(name)), nil)
 		r.Push(c.body)
-		if ids := r.PromptTokens(); ids != nil || r.PromptTokensDropped() || r.PromptTokensMemory() != nil {
+		if ids := r.PromptTokens(); ids != nil || r.PromptTokensDropped() || r.ReleasePromptTokens() != nil {
 			t.Errorf("%s: nobody asked, but %v was collected", name, ids)
 		}
 		r.Start(200, []byte(typeOf(name)), []byte("gzip"))
@@ -148,6 +148,32 @@ func TestPromptTokensAreCollectedOnlyWhereAsked(t *testing.T) {
 		r.Push(c.body)
 		if ids := r.PromptTokens(); ids != nil {
 			t.Errorf("%s: %v was read from what is encoded", name, ids)
+		}
+	}
+}
+
+func TestPromptTokensReleasedAmidAnAnswer(t *testing.T) {
+	stride := 1
+	if raceEnabled {
+		stride = 7
+	}
+	for name, c := range idRecordings(t) {
+		plain := read(typeOf(name), c.body)
+		for cut := 0; cut < len(c.body); cut += stride {
+			var r openai.Response
+			r.Start(200, []byte(typeOf(name)), nil)
+			r.CollectPromptTokens(make([]uint32, 0, 100))
+			r.Push(c.body[:cut])
+			memory := r.ReleasePromptTokens()
+			memory = append(memory, slices.Repeat([]uint32{99}, 100)...)
+			r.Push(c.body[cut:])
+			got := answer{r.Usage(), r.FirstToken(), r.Done(), r.Failed(), r.Malformed()}
+			if got != plain || r.PromptTokens() != nil || r.PromptTokensDropped() || r.ReleasePromptTokens() != nil {
+				t.Fatalf("%s, released at %d: %+v, want %+v and no ids", name, cut, got, plain)
+			}
+			if slices.ContainsFunc(memory, func(id uint32) bool { return id != 99 }) {
+				t.Fatalf("%s, released at %d: memory that was given back was written to", name, cut)
+			}
 		}
 	}
 }
@@ -232,8 +258,11 @@ func TestPromptTokensAreBounded(t *testing.T) {
 			if test.kept && (len(ids) != test.n || ids[0] != 12345 || ids[test.n-1] != 7) {
 				t.Errorf("%d ids: %d were kept", test.n, len(ids))
 			}
-			if !test.kept && (ids != nil || r.PromptTokensMemory() != nil) {
-				t.Errorf("%d ids: %d were kept, in memory for %d", test.n, len(ids), cap(r.PromptTokensMemory()))
+			if !test.kept && ids != nil {
+				t.Errorf("%d ids: %d were kept", test.n, len(ids))
+			}
+			if memory := r.ReleasePromptTokens(); !test.kept && memory != nil {
+				t.Errorf("%d ids: memory for %d is kept", test.n, cap(memory))
 			}
 		}
 	}
@@ -249,10 +278,12 @@ func TestPromptTokensReuseMemory(t *testing.T) {
 		if ids := r.PromptTokens(); len(ids) > 0 && &ids[0] != &memory[:1][0] {
 			t.Errorf("%s: the ids stand elsewhere", name)
 		}
-		if m := r.PromptTokensMemory(); len(m) != 0 || cap(m) != 64 {
-			t.Errorf("%s: memory for %d ids, of which %d are used", name, cap(m), len(m))
+		if memory = r.ReleasePromptTokens(); len(memory) != 0 || cap(memory) != 64 {
+			t.Errorf("%s: memory for %d ids, of which %d are used", name, cap(memory), len(memory))
 		}
-		memory = r.PromptTokensMemory()
+		if r.Push(recorded(t, name)); r.PromptTokens() != nil {
+			t.Errorf("%s: ids are collected in memory that was given back", name)
+		}
 	}
 	if raceEnabled {
 		return // the race detector allocates
@@ -265,7 +296,7 @@ func TestPromptTokensReuseMemory(t *testing.T) {
 			for i := 0; i < len(c.body); i += 100 {
 				r.Push(c.body[i:min(i+100, len(c.body))])
 			}
-			memory = r.PromptTokensMemory()
+			memory = r.ReleasePromptTokens()
 		})
 		if allocs > 0 {
 			t.Errorf("%s: %v allocations", name, allocs)
@@ -358,7 +389,7 @@ func BenchmarkPushPromptTokens(b *testing.B) {
 					r.Push(body[i:min(i+1<<16, len(body))])
 				}
 				if asked {
-					memory = r.PromptTokensMemory()
+					memory = r.ReleasePromptTokens()
 				}
 			}
 		})

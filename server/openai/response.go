@@ -122,15 +122,16 @@ func (r *Response) Done() bool {
 func (r *Response) Failed() bool { return r.doc.facts.failed }
 
 // CollectPromptTokens asks for the first prompt's token ids, which engines give to clients that sent return_token_ids. It
-// is called between Start and the first Push, and holds until the next Start. The ids are collected in the memory of
-// into, or in newly allocated memory where that does not suffice: 4 bytes an id, of at most MaxTokens ids.
+// is called between Start and the first Push, and holds until the next Start or ReleasePromptTokens. The ids are
+// collected in the memory of into, or in newly allocated memory where that does not suffice: 4 bytes an id, of at most
+// MaxTokens ids.
 func (r *Response) CollectPromptTokens(into []uint32) {
 	r.doc.ids.ask(into)
 	r.doc.root = nodeAskedRoot
 }
 
 // PromptTokens is the first prompt's token ids: of a batch, those of choice 0. It is nil until all of them were read, and
-// where they were not asked for or not given. It aliases the memory that the next CollectPromptTokens is given.
+// where they were not asked for or not given. It is valid until ReleasePromptTokens.
 func (r *Response) PromptTokens() []uint32 {
 	if r.doc.ids.phase != idsGiven || len(r.doc.ids.tokens) == 0 {
 		return nil
@@ -141,9 +142,17 @@ func (r *Response) PromptTokens() []uint32 {
 // PromptTokensDropped reports whether there are no PromptTokens because they were more than MaxTokens, or no token ids.
 func (r *Response) PromptTokensDropped() bool { return r.doc.ids.phase == idsDropped }
 
-// PromptTokensMemory is the memory in which ids were collected, whatever became of them, for use with another answer; nil
-// where there is none.
-func (r *Response) PromptTokensMemory() []uint32 { return r.doc.ids.tokens[:0] }
+// ReleasePromptTokens ends the collecting and gives the memory back, empty, for use with another answer; nil where there is
+// none.
+func (r *Response) ReleasePromptTokens() []uint32 {
+	if r.doc.state == docIDs {
+		r.doc.state, r.doc.skipped = docSkip, 1
+	}
+	memory := r.doc.ids.tokens[:0]
+	r.doc.ids = promptIDs{}
+	r.doc.root = nodeRoot
+	return memory
+}
 
 // Encoded reports whether the body was not read because of its content encoding.
 func (r *Response) Encoded() bool { return r.encoded }
