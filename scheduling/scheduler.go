@@ -163,7 +163,7 @@ func (s *Scheduler) newFlight(c *Cycle) *Flight {
 
 func (s *Scheduler) recycle(f *Flight) {
 	clear(f.Picks)
-	f.Endpoint, f.Model = nil, ""
+	f.Endpoint, f.Model, f.Outcome = nil, "", Outcome{}
 	s.flights.Put(f)
 }
 
