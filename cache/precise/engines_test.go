@@ -87,6 +87,26 @@ func TestC03_ContradictionSparesWhatCameLater(t *testing.T) {
 	}
 }
 
+// All of a prompt that is stored after the pick is spared, also where several blocks share a slot of what came last: an
+// engine whose cache was reset stores a whole prompt in one step.
+func TestC03_ContradictionSparesAWholePrompt(t *testing.T) {
+	p := newPool(t)
+	e := p.open()
+	e.State(cursor.Degraded)
+	const tokens = 16 * 1000
+	a := ask{tokens: upTo(tokens)}
+	hashes := p.look(a).cuts[0].hashes
+	tick := e.now()
+	e.say(store(16, upTo(tokens), 1))
+	e.contradict(hashes, 16, 0, tick)
+	e.expect("stored after the pick", a, tokens)
+	e.contradict(hashes, 16, 0, e.now())
+	e.expect("nothing stored since", a, 0)
+	if err := e.check(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A live source is not doubted at its first contradiction, since a block may have gone and come back between the pick
 // and the end of the request; from then on it is known what came when.
 func TestC03_LiveSourcesAreDoubtedFromTheSecondTime(t *testing.T) {

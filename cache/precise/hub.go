@@ -35,8 +35,8 @@ type hub struct {
 	client      *http.Client
 	follow      follower
 	config      kvevents.Config
-	bind        string             // where engines may connect; empty for nowhere
-	acceptor    *kvevents.Acceptor // nil: not listening (yet)
+	bind        string    // where engines may connect; empty for nowhere
+	listener    *listener // nil: not listening (yet)
 
 	members atomic.Pointer[members]
 	sources atomic.Int32 // one more than the largest index of a source
@@ -141,15 +141,15 @@ func (h *hub) adopt(s *scheduling.Snapshot) {
 // listen opens the address for engines that connect, with the first endpoints: a configuration that is only looked at
 // opens nothing. The hub's lock is held.
 func (h *hub) listen() {
-	if h.bind == "" || h.acceptor != nil {
+	if h.bind == "" || h.listener != nil {
 		return
 	}
-	a, err := kvevents.Listen(h.bind, h.logger)
+	l, err := listenOn(h.bind, h.logger)
 	if err != nil {
 		h.logger.Error("engines cannot connect to send KV events", "bind", h.bind, "error", err)
 		return
 	}
-	h.acceptor = a
+	h.listener = l
 }
 
 // newMember begins to follow an endpoint. The hub's lock is held.
@@ -158,7 +158,7 @@ func (h *hub) newMember(e *scheduling.Endpoint) *member {
 	m := &member{endpoint: e, cancel: cancel}
 	m.ranks.Store(&[]rank{{-1, h.newSource()}})
 	m.feed = h.follow(e, h.config, kvevents.Options{
-		Logger: h.logger, Client: h.client, Acceptor: h.acceptor, Stats: &h.feeds,
+		Logger: h.logger, Client: h.client, Acceptor: h.listener.acceptor(), Stats: &h.feeds,
 	}, func(number int) kvevents.Sink { return h.open(m, number) })
 	h.waiting = append(h.waiting, m)
 	h.work.Go(func() { h.listModels(ctx, e) })
@@ -334,8 +334,5 @@ func (h *hub) leave() error {
 		}
 	}
 	h.work.Wait()
-	if h.acceptor != nil {
-		return h.acceptor.Close()
-	}
-	return nil
+	return h.listener.leave()
 }

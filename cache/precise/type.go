@@ -128,6 +128,9 @@ func firstHub(p *Producer, previous *Producer, o Options) (*hub, error) {
 	h.cacheConfig = o.CacheConfig
 	h.work.Go(h.watch)
 	h.bind = p.params.KVEvents.Bind
+	if previous != nil {
+		h.listener = previous.hub.share(h.bind)
+	}
 	o.Logger.Info("precise prefix index starts empty", "producer", p.name, "hash_seed_id", seed.ID())
 	return h, nil
 }

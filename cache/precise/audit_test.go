@@ -1,0 +1,293 @@
+package precise
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-epp/sluice/cache/kvevents"
+	"github.com/sluice-epp/sluice/cache/kvevents/cursor"
+	"github.com/sluice-epp/sluice/cache/kvevents/kvtest"
+	"github.com/sluice-epp/sluice/cache/kvevents/wire"
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// An engine recomputes the last token of a prompt that it has whole: what it should report is ⌊(tokens − 1) / size⌋ blocks
+// at most, although the match counts all.
+func TestAuditFollowsTheLastTokenRule(t *testing.T) {
+	for _, tc := range []struct {
+		tokens, held, predicted int
+	}{
+		{64, 64, 48}, {65, 64, 64}, {79, 64, 64}, {80, 64, 64}, {80, 80, 64}, {16, 16, 0}, {17, 16, 16}, {15, 0, 0}, {64, 32, 32},
+	} {
+		for _, off := range []int{-16, 0, 16} {
+			reported := tc.predicted + off
+			if reported < 0 || reported > tc.tokens {
+				continue
+			}
+			h := newHarness(t, func(p *Parameters) { p.SpeculativeIndexing = false })
+			h.endpoints("a:1")
+			h.site.at("a:1").live()
+			if tc.held > 0 {
+				h.site.at("a:1").say(t, store(16, upTo(tc.held), 1))
+			}
+			h.serve(ids("m", upTo(tc.tokens)), "a:1", reported)
+			want := map[string]float64{"exact": 0, "over": 0, "under": 0}
+			switch {
+			case off < 0:
+				want["over"] = 1
+			case off > 0:
+				want["under"] = 1
+			default:
+				want["exact"] = 1
+			}
+			for outcome, n := range want {
+				if got := h.metric("sluice_prefix_cache_predictions_total " + outcome); got != n {
+					t.Errorf("%+v, reported %d: %s is %v, want %v", tc, reported, outcome, got, n)
+				}
+			}
+			if p, r := h.metric("sluice_prefix_cache_predicted_tokens_total"), h.metric("sluice_prefix_cache_reported_tokens_total"); p != float64(tc.predicted) || r != float64(reported) {
+				t.Errorf("%+v: %v predicted and %v reported, want %d and %d", tc, p, r, tc.predicted, reported)
+			}
+		}
+	}
+}
+
+// What nobody predicted, or reported, is not audited.
+func TestAuditLeavesOut(t *testing.T) {
+	h := newHarness(t, nil)
+	h.endpoints("a:1", "b:1")
+	h.site.at("a:1").live()
+	h.serve(ids("m", upTo(64)), "a:1", -1)                                                                               // not reported
+	h.send(ids("m", upTo(64)), "a:1").Done(scheduling.Outcome{Reason: scheduling.EndDisconnect}, 0)                      // not complete
+	h.send(ids("m", upTo(64)), "a:1").Done(scheduling.Outcome{Status: 500, Usage: scheduling.Usage{CachedTokens: 0}}, 0) // failed
+	batch := ids("m", upTo(64))
+	batch.TokenCount = 128
+	h.serve(batch, "a:1", 100) // several prompts: the engine counts them together
+	f := h.send(ids("m", upTo(64)), "a:1")
+	f.Served(h.endpoint("b:1"))
+	h.end(f, 0)
+	h.serve(text("m", "some text that is not looked up by tokens"), "a:1", 0)
+	for _, outcome := range outcomeNames {
+		if n := h.metric("sluice_prefix_cache_predictions_total " + outcome); n != 0 {
+			t.Errorf("%v counted as %s", n, outcome)
+		}
+	}
+}
+
+// An answer below its prediction takes away what the engine turned out not to have, on a source that cannot be trusted at
+// once, on a live one from the second time.
+func TestContradictionThroughAnswers(t *testing.T) {
+	for _, state := range []cursor.State{cursor.Live, cursor.Degraded} {
+		h := newHarness(t, func(p *Parameters) { p.SpeculativeIndexing = false })
+		h.endpoints("a:1")
+		a := h.site.at("a:1")
+		a.rank(0).State(state)
+		a.say(t, store(16, upTo(96), 1))
+		prompt := ids("m", upTo(100))
+		if state == cursor.Live {
+			h.serve(prompt, "a:1", 32)
+			h.expect("the first time", prompt, map[string]int{"a:1": 96})
+		}
+		h.serve(prompt, "a:1", 32)
+		h.expect(state.String()+": not believed any more", prompt, map[string]int{"a:1": 32})
+		h.serve(prompt, "a:1", 32) // of which nothing more follows
+		h.serve(prompt, "a:1", 96) // more than predicted takes nothing away, nor does it add
+		want := 32
+		if state == cursor.Degraded { // what is routed to an engine that is not live counts
+			want = 96
+		}
+		h.expect(state.String()+": then", prompt, map[string]int{"a:1": want})
+		a.say(t, store(16, upTo(64), 1))
+		a.live()
+		h.expect(state.String()+": stored again", prompt, map[string]int{"a:1": 64})
+		if n := h.metric("sluice_kv_event_blocks_total doubted"); n != 4 {
+			t.Errorf("%s: %v doubted, want 4", state, n)
+		}
+	}
+}
+
+// What was stored between the pick and the answer is spared, and a speculation that the answer belies ends.
+func TestContradictionAndWhatCameMeanwhile(t *testing.T) {
+	h := newHarness(t, nil)
+	h.endpoints("a:1")
+	a := h.site.at("a:1")
+	a.rank(0).State(cursor.Degraded)
+	a.live()
+	prompt := ids("m", upTo(100))
+	a.say(t, store(16, upTo(96), 1))
+	f := h.send(prompt, "a:1")
+	a.say(t, removed("gpu", 6, 5, 4, 3, 2, 1), store(16, upTo(96), 1)) // evicted before it ran, and computed anew
+	h.end(f, 0)
+	h.expect("there", prompt, map[string]int{"a:1": 96})
+
+	other := ids("m", from(1001, 1100))
+	h.serve(other, "a:1", 0) // nothing predicted, nothing reported
+	h.expect("speculation", other, map[string]int{"a:1": 96})
+	h.serve(other, "a:1", 16)
+	h.expect("speculation belied", other, map[string]int{"a:1": 16})
+}
+
+// An engine that was asked to announce again what it reuses does not thereby have it twice.
+func TestReportFullIsNoSecondCopy(t *testing.T) {
+	repeat := store(16, upTo(64), 1)
+	for name, tc := range map[string]struct {
+		full, moved bool
+		left        int
+	}{
+		"asked": {true, false, 0}, "asked, served elsewhere": {true, true, 0}, "not asked": {false, false, 64},
+	} {
+		h := newHarness(t, func(p *Parameters) { p.SpeculativeIndexing = false })
+		h.endpoints("a:1", "b:1")
+		a := h.site.at("a:1")
+		a.live()
+		a.say(t, repeat)
+		r := ids("m", upTo(70))
+		r.KVReportFull = tc.full
+		var f *scheduling.Flight
+		if tc.moved {
+			f = h.send(r, "b:1")
+			f.Served(h.endpoint("a:1"))
+		} else {
+			f = h.send(r, "a:1")
+		}
+		a.say(t, repeat)
+		h.end(f, 64)
+		for range 2 {
+			h.expect(name, ids("m", upTo(70)), map[string]int{"a:1": 64, "b:1": 0})
+		}
+		a.say(t, removed("gpu", 4, 3, 2, 1))
+		h.expect(name+": removed once", ids("m", upTo(70)), map[string]int{"a:1": tc.left, "b:1": 0})
+		for _, address := range []string{"a:1", "b:1"} {
+			if n := len(h.source(address).reports.hashes); n != 0 {
+				t.Errorf("%s: %d hashes are still noted for %s", name, n, address)
+			}
+		}
+		// From now on a store is a copy again.
+		a.say(t, repeat, repeat, removed("gpu", 4, 3, 2, 1))
+		h.expect(name+": a copy again", ids("m", upTo(70)), map[string]int{"a:1": 64, "b:1": 0})
+	}
+}
+
+// What is noted for such requests has a bound.
+func TestReportsAreBounded(t *testing.T) {
+	s := newPool(t).open().source
+	hashes := make([]uint64, maxReported/2+1)
+	for i := range hashes {
+		hashes[i] = uint64(i)
+	}
+	others := make([]uint64, len(hashes))
+	for i := range others {
+		others[i] = uint64(1<<32 + i)
+	}
+	first, second, third := s.report(hashes), s.report(others), s.report(others)
+	if len(s.reports.hashes) > maxReported || first != len(hashes) || second >= len(others) {
+		t.Errorf("%d hashes noted, of %d, %d and %d", len(s.reports.hashes), first, second, third)
+	}
+	s.endReport(hashes[:first])
+	s.endReport(others[:second])
+	s.endReport(others[:third])
+	if len(s.reports.hashes) != 0 {
+		t.Errorf("%d hashes are left", len(s.reports.hashes))
+	}
+}
+
+type fixedSize int
+
+func (s fixedSize) CacheConfig(int, uint64) (int, int, bool) { return int(s), 0, s > 0 }
+
+// What an operator has to look at is a gauge while it lasts.
+func TestAlarms(t *testing.T) {
+	payloads := kvtest.Payloads(t)
+	for name, tc := range map[string]struct {
+		config  CacheConfig
+		change  func(*Parameters)
+		events  func(h *harness, a *stubFeed)
+		alarm   string
+		wantOn  bool
+		healing func(h *harness, a *stubFeed)
+	}{
+		"silent": {alarm: "silent", wantOn: true, healing: func(_ *harness, a *stubFeed) { a.live() }},
+		"C02 nothing applies": {alarm: "unapplied", wantOn: true, events: func(_ *harness, a *stubFeed) {
+			for range unappliedBlocks {
+				a.hear(t, payloads["K09"])
+			}
+		}, healing: func(_ *harness, a *stubFeed) { a.hear(t, payloads["K01"]) }},
+		"C39 config 64, events 16": {
+			change: func(p *Parameters) { p.BlockSizeTokens = 64 }, alarm: "block_size", wantOn: true,
+			events:  func(_ *harness, a *stubFeed) { a.hear(t, payloads["K01"]) },
+			healing: func(h *harness, _ *stubFeed) { h.reload(func(p *Parameters) { p.BlockSizeTokens = 16 }) },
+		},
+		"C39 metrics 32, events 16": {
+			config: fixedSize(32), alarm: "block_size", wantOn: true,
+			events: func(_ *harness, a *stubFeed) { a.hear(t, payloads["K01"]) },
+		},
+		"C39 nothing configured, events 32": {
+			alarm: "block_size", wantOn: false,
+			events: func(_ *harness, a *stubFeed) { a.say(t, store(32, upTo(32), 1)) },
+		},
+		"never predicted": {alarm: "unpredicted", wantOn: true, events: func(h *harness, a *stubFeed) {
+			a.live()
+			for i := range unpredictedRow {
+				h.serve(ids("m", from(1000*i+1, 1000*i+100)), "a:1", 48)
+			}
+		}, healing: func(h *harness, a *stubFeed) {
+			a.say(t, store(16, upTo(64), 1))
+			h.serve(ids("m", upTo(100)), "a:1", 64)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHarnessWith(t, tc.config, tc.change)
+				h.endpoints("a:1")
+				a := h.site.at("a:1")
+				if tc.events != nil {
+					tc.events(h, a)
+				}
+				is := func(when string, on bool) {
+					t.Helper()
+					time.Sleep(silentFor + 2*watchEvery)
+					if got := h.metric("sluice_kv_alarms " + tc.alarm); (got == 1) != on {
+						t.Errorf("%s: %v", when, got)
+					}
+				}
+				is("begun", tc.wantOn)
+				if tc.healing != nil {
+					tc.healing(h, a)
+					is("over", false)
+				}
+			})
+		})
+	}
+}
+
+// Block sizes of endpoints whose events have told none come from their metrics, then from the configuration; events win.
+func TestBlockSizeOfEndpointsThatHaveNotSpoken(t *testing.T) {
+	h := newHarnessWith(t, fixedSize(32), func(p *Parameters) { p.BlockSizeTokens = 64 })
+	h.endpoints("a:1", "b:1")
+	h.site.at("a:1").live()
+	h.site.at("a:1").say(t, store(16, upTo(32), 1))
+	got := h.look(ids("m", upTo(256)))
+	if a, b := got["a:1"], got["b:1"]; a != scheduling.NewPrefixCacheMatchInfo(2, 16, 16) || b != scheduling.NewPrefixCacheMatchInfo(0, 8, 32) {
+		t.Errorf("got %+v and %+v", a, b)
+	}
+	// Up to four sizes are looked up at once, the most used first.
+	names := []string{"a:1", "b:1", "c:1", "d:1", "e:1", "f:1"}
+	h.endpoints(names...)
+	for i, size := range []int{16, 16, 8, 8, 64, 128} {
+		f := h.site.at(names[i])
+		f.live()
+		f.rank(0).Forget(0)
+		f.say(t, store(size, upTo(256), 1))
+	}
+	h.expect("six engines", ids("m", upTo(256)), map[string]int{"a:1": 256, "b:1": 256, "c:1": 256, "d:1": 256, "e:1": 256, "f:1": 0})
+	// An engine may tell its size before anybody knows that it is there.
+	g := newHarness(t, nil)
+	follow := g.hub().follow
+	g.hub().follow = func(e *scheduling.Endpoint, c kvevents.Config, o kvevents.Options, open func(int) kvevents.Sink) feed {
+		open(0).Apply(&wire.Batch{Events: []wire.Event{store(128, upTo(128), 1)}})
+		return follow(e, c, o, open)
+	}
+	g.endpoints("a:1")
+	g.expect("at once", ids("m", upTo(128)), map[string]int{"a:1": 128})
+}
