@@ -38,8 +38,9 @@ func (s *source) now() uint32 {
 // contradict takes in that the engine did not have the blocks of a prompt from number first on when it looked, some time
 // after tick. Those that it stored since are there, in one copy; the others are not believed any more until it stores
 // them again. A block whose slot went to another one since may have been stored or not: it is spared, and the next
-// contradiction, with other blocks stored since, decides. As long as nothing is known of what was stored when, which is up to the first contradiction of a live
-// source, nothing is concluded: the block may have gone and come between the pick and the end of the request.
+// contradiction, with other blocks stored since, decides. As long as nothing is known of what was stored when, which is
+// up to the first contradiction of a live source, nothing is concluded: the block may have gone and come between the
+// pick and the end of the request.
 func (s *source) contradict(hashes []uint64, blockSize, first int, tick uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
