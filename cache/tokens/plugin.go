@@ -1,5 +1,6 @@
-// Package tokens provides token-producer: how many tokens a prompt has. Prompts that come as token ids are counted
-// exactly; the length of text is estimated from its bytes, by a ratio that is learnt per model from what engines report.
+// Package tokens provides token-producer: what tokens a prompt has, or how many. Prompts that come as token ids are exact;
+// the length of text is estimated from its bytes, by a ratio that is learnt per model from what engines report, or, where
+// so configured, its tokens are asked of an engine, remembered, and held against what engines report.
 package tokens
 
 import (
@@ -33,34 +34,42 @@ type Options struct {
 
 // Type is token-producer. To be called once per Registerer.
 func Type(o Options) scheduling.PluginType {
-	ratios := &collector{}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := newCollector()
 	if o.Registerer != nil {
-		o.Registerer.MustRegister(ratios)
+		o.Registerer.MustRegister(m, m.seconds)
 	}
 	return scheduling.PluginType{
 		Type:       TypeName,
 		Summary:    "Counts or estimates the tokens of a prompt.",
 		DefaultFor: []string{scheduling.DataTypeOf[scheduling.TokenizedPrompt]()},
 		Parameters: &Parameters{BytesPerToken: defaultBytesPerToken},
-		New:        func(b *scheduling.Builder) (any, error) { return newProducer(b, ratios) },
+		New:        func(b *scheduling.Builder) (any, error) { return newProducer(b, &o, m) },
 	}
 }
 
 // Producer is the plugin.
 type Producer struct {
-	name   string
-	params Parameters
-	table  *table
-	ratios *collector
+	name    string
+	params  Parameters
+	table   *table
+	exact   *exact // nil: estimates only
+	metrics *collector
 
-	prompt scheduling.ValueKey[scheduling.TokenizedPrompt]
-	sample scheduling.StateKey[sample]
+	prompt  scheduling.ValueKey[scheduling.TokenizedPrompt]
+	attempt scheduling.ValueKey[attempt]
+	sample  scheduling.StateKey[sample]
 }
 
 // sample is what a flight can teach once its usage is known.
-type sample struct{ bytes int }
+type sample struct {
+	bytes int // of its text
+	attempt
+}
 
-func newProducer(b *scheduling.Builder, ratios *collector) (*Producer, error) {
+func newProducer(b *scheduling.Builder, o *Options, m *collector) (*Producer, error) {
 	params := Parameters{BytesPerToken: defaultBytesPerToken}
 	if err := b.Parameters(&params); err != nil {
 		return nil, err
@@ -68,26 +77,41 @@ func newProducer(b *scheduling.Builder, ratios *collector) (*Producer, error) {
 	if err := params.complete(); err != nil {
 		return nil, err
 	}
-	p := &Producer{name: b.Name, params: params, ratios: ratios}
-	if previous, ok := b.Previous.(*Producer); ok {
+	p := &Producer{name: b.Name, params: params, metrics: m}
+	previous, _ := b.Previous.(*Producer)
+	if previous != nil {
 		p.table = previous.table
 	} else {
 		p.table = newTable(maxModels)
 	}
+	if params.VLLM != nil {
+		p.exact = newExact(&params, o, b, previous, m.observer(b.Name))
+	}
 	p.prompt = scheduling.ProduceValue[scheduling.TokenizedPrompt](b)
+	p.attempt = scheduling.ProduceValue[attempt](b)
 	p.sample = scheduling.KeepState[sample](b)
-	ratios.producers.Add(p.name, p)
+	m.producers.Add(p.name, p)
 	return p, nil
 }
 
-// Close takes the plugin out of the metrics.
+// Close takes the plugin out of the metrics and ends its calls.
 func (p *Producer) Close() error {
-	p.ratios.producers.Remove(p)
+	p.metrics.producers.Remove(p)
+	if p.exact != nil {
+		p.exact.close()
+	}
 	return nil
 }
 
-// Produce publishes the request's TokenizedPrompt.
-func (p *Producer) Produce(_ context.Context, c *scheduling.Cycle) error {
+// SnapshotChanged makes the endpoints known, where they are asked for tokens.
+func (p *Producer) SnapshotChanged(s *scheduling.Snapshot) {
+	if p.exact != nil {
+		p.exact.adopt(s)
+	}
+}
+
+// Produce publishes the request's TokenizedPrompt. It is never an error: what is not known is estimated.
+func (p *Producer) Produce(ctx context.Context, c *scheduling.Cycle) error {
 	r := c.Request
 	bytesPerToken := p.table.of(r.Model, p.params.BytesPerToken)
 	out := scheduling.TokenizedPrompt{BytesPerToken: bytesPerToken}
@@ -95,6 +119,10 @@ func (p *Producer) Produce(_ context.Context, c *scheduling.Cycle) error {
 	case r.TokenCount > 0:
 		out.Tokens, out.Count, out.Exact = r.Tokens, r.TokenCount, r.PromptBytes == 0
 		out.Count += estimate(r.PromptBytes, bytesPerToken)
+		if p.exact != nil && out.Exact {
+			p.exact.counts.exact[sourceIDs].Add(1)
+		}
+	case len(r.Body) > 0 && p.ask(ctx, c, &out):
 	case r.PromptBytes > 0:
 		out.Count = estimate(r.PromptBytes, bytesPerToken)
 	case len(r.Body) > 0:
@@ -107,6 +135,21 @@ func (p *Producer) Produce(_ context.Context, c *scheduling.Cycle) error {
 	return nil
 }
 
+// ask fills in a prompt's tokens where an engine is asked for them and they are known in time.
+func (p *Producer) ask(ctx context.Context, c *scheduling.Cycle, out *scheduling.TokenizedPrompt) bool {
+	if p.exact == nil {
+		return false
+	}
+	var at attempt
+	found := p.exact.prompt(ctx, c, &at)
+	p.attempt.In(c).Set(at)
+	if found == nil {
+		return false
+	}
+	out.Tokens, out.Features, out.Count, out.Exact = found.Tokens, found.Features, found.Count, true
+	return true
+}
+
 // estimate is the number of tokens in so many bytes: at least 1 where there are any.
 func estimate(bytes int, bytesPerToken float64) int {
 	if bytes <= 0 {
@@ -115,11 +158,13 @@ func estimate(bytes int, bytesPerToken float64) int {
 	return max(1, int(math.Round(float64(bytes)/bytesPerToken)))
 }
 
-// Committed keeps the length of the text for the end of the flight.
+// Committed keeps what the end of the flight is held against.
 func (p *Producer) Committed(c *scheduling.Cycle, f *scheduling.Flight) {
+	s := p.sample.Of(f)
 	if r := c.Request; r.TokenCount == 0 {
-		p.sample.Of(f).bytes = r.PromptBytes
+		s.bytes = r.PromptBytes
 	}
+	s.attempt, _ = p.attempt.In(c).Get()
 }
 
 // FirstToken teaches nothing.
@@ -129,7 +174,12 @@ func (p *Producer) FirstToken(*scheduling.Flight, time.Duration) {}
 // text does not: the ratio takes them in, as the load that they are.
 func (p *Producer) Done(f *scheduling.Flight, _ time.Duration) {
 	o := f.Outcome
-	bytes := p.sample.Of(f).bytes
+	s := p.sample.Of(f)
+	if p.exact != nil {
+		p.exact.check(f, &s.attempt)
+	}
+	bytes := s.bytes
+	*s = sample{} // a finished flight holds no prompt
 	if bytes == 0 || o.Reason != scheduling.EndComplete || o.Status < 200 || o.Status > 299 || o.Usage.PromptTokens <= 0 {
 		return
 	}

@@ -266,9 +266,9 @@ func TestParameters(t *testing.T) {
 		{"model name", func(p *Parameters) { p.ModelName = "Qwen/Qwen3-32B" }, ""},
 		{"estimate", func(p *Parameters) { p.Backend, p.Estimate = "estimate", map[string]any{} }, ""},
 		{"zero ratio is the default", func(p *Parameters) { p.BytesPerToken = 0 }, ""},
-		{"vllm", func(p *Parameters) { p.VLLM = map[string]any{"url": "http://localhost:8000"} }, "parameters.vllm: counting tokens by an engine is not in this version"},
-		{"backend vllm", func(p *Parameters) { p.Backend = "vllm" }, "parameters.backend: counting tokens by an engine is not in this version"},
-		{"unknown backend", func(p *Parameters) { p.Backend = "estimat" }, `parameters.backend: must be "estimate", got "estimat" (did you mean "estimate"?)`},
+		{"vllm", func(p *Parameters) { p.VLLM = &VLLM{URL: "http://localhost:8000"} }, ""},
+		{"backend vllm", func(p *Parameters) { p.Backend = "vllm" }, ""},
+		{"unknown backend", func(p *Parameters) { p.Backend = "estimat" }, `parameters.backend: must be "estimate" or "vllm", got "estimat" (did you mean "estimate"?)`},
 		{"negative ratio", func(p *Parameters) { p.BytesPerToken = -4 }, "parameters.bytesPerToken: must be 0.5 to 16, got -4"},
 		{"no number", func(p *Parameters) { p.BytesPerToken = math.NaN() }, "parameters.bytesPerToken: must be"},
 		{"infinite", func(p *Parameters) { p.BytesPerToken = math.Inf(1) }, "parameters.bytesPerToken: must be"},
@@ -276,6 +276,9 @@ func TestParameters(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHarness(t, nil)
 			s, err := h.build(tc.change)
+			if err == nil {
+				defer s.Close()
+			}
 			switch {
 			case tc.want == "" && err != nil:
 				t.Error(err)

@@ -6,6 +6,7 @@ package fields
 import (
 	"bytes"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/sluice-epp/sluice/scheduling"
 )
@@ -132,10 +133,10 @@ func (d *Document) AppendPieces(dst [][]byte, edits []Edit) [][]byte {
 
 // With is the edit that gives a field a value: in the place of the one that it has, else behind the last field. raw is
 // JSON.
-func (d *Document) With(name, raw string) Edit {
+func (d *Document) With(name string, raw []byte) Edit {
 	for i := len(d.Fields) - 1; i >= 0; i-- {
 		if f := &d.Fields[i]; string(f.Name) == name {
-			return Edit{At: f.Value, Text: []byte(raw)}
+			return Edit{At: f.Value, Text: raw}
 		}
 	}
 	text := make([]byte, 0, len(name)+len(raw)+3)
@@ -144,4 +145,21 @@ func (d *Document) With(name, raw string) Edit {
 	text = append(text, `":`...)
 	text = append(text, raw...)
 	return Edit{At: scheduling.Span{Start: d.end, End: d.end}, Text: text, field: true}
+}
+
+// AppendQuoted appends s as a JSON string to dst. What is not UTF-8 becomes U+FFFD.
+func AppendQuoted(dst []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r < ' ':
+			dst = append(dst, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
+	}
+	return append(dst, '"')
 }

@@ -73,12 +73,12 @@ func TestEdits(t *testing.T) {
 		edits            func(d *Document) []Edit
 	}{
 		{"none", ` {"a": 1} `, `{"a": 1}`, func(*Document) []Edit { return nil }},
-		{"append", `{"a": 1}`, `{"a": 1,"mm_payload":"none"}`, func(d *Document) []Edit { return []Edit{d.With("mm_payload", `"none"`)} }},
-		{"append to nothing", `{}`, `{"b":2}`, func(d *Document) []Edit { return []Edit{d.With("b", "2")} }},
-		{"replace the one that counts", `{"a":1,"b":2,"a":3}`, `{"a":1,"b":2,"a":9}`, func(d *Document) []Edit { return []Edit{d.With("a", "9")} }},
-		{"append twice to nothing", `{}`, `{"b":2,"c":3}`, func(d *Document) []Edit { return []Edit{d.With("b", "2"), d.With("c", "3")} }},
+		{"append", `{"a": 1}`, `{"a": 1,"mm_payload":"none"}`, func(d *Document) []Edit { return []Edit{d.With("mm_payload", []byte(`"none"`))} }},
+		{"append to nothing", `{}`, `{"b":2}`, func(d *Document) []Edit { return []Edit{d.With("b", []byte("2"))} }},
+		{"replace the one that counts", `{"a":1,"b":2,"a":3}`, `{"a":1,"b":2,"a":9}`, func(d *Document) []Edit { return []Edit{d.With("a", []byte("9"))} }},
+		{"append twice to nothing", `{}`, `{"b":2,"c":3}`, func(d *Document) []Edit { return []Edit{d.With("b", []byte("2")), d.With("c", []byte("3"))} }},
 		{"two in any order", `{"a":1,"b":2}`, `{"a":7,"b":8,"c":9}`, func(d *Document) []Edit {
-			return []Edit{d.With("c", "9"), d.With("b", "8"), d.With("a", "7")}
+			return []Edit{d.With("c", []byte("9")), d.With("b", []byte("8")), d.With("a", []byte("7"))}
 		}},
 		{"delete", `{"m":[1,2,3]}`, `{"m":[1,3]}`, func(*Document) []Edit { return []Edit{{At: scheduling.Span{Start: 8, End: 10}}} }},
 	} {
@@ -88,6 +88,15 @@ func TestEdits(t *testing.T) {
 				t.Errorf("%s, want %s", got, tc.want)
 			}
 		})
+	}
+}
+
+func TestAppendQuoted(t *testing.T) {
+	for _, s := range []string{"", "plain", "a\"b\\c/d", "\n\x00\x1f", "日本 \u2028 <>&", "bad\xff"} {
+		var got string
+		if err := json.Unmarshal(AppendQuoted(nil, s), &got); err != nil || got != strings.ToValidUTF8(s, "\uFFFD") {
+			t.Errorf("%q is quoted as %s: %v", s, AppendQuoted(nil, s), err)
+		}
 	}
 }
 
@@ -119,39 +128,40 @@ func TestElements(t *testing.T) {
 
 func TestReadMessage(t *testing.T) {
 	for message, want := range map[string]Message{
-		`{"role":"user","content":"x"}`:                                                    {RoleUser, true},
-		`{"content":"x","role":"system"}`:                                                  {RoleSystem, true},
-		`{"role":"developer","content":"x"}`:                                               {RoleDeveloper, true},
-		`{"role":"assistant","content":[{"type":"text","text":"x"}]}`:                      {RoleAssistant, true},
-		`{"role":"user","content":"a <div class=\"x\"> [1] \n \u00fc \u003cb\u003e 日本 ü"}`: {RoleUser, true},
-		`{"role":"tool","content":"x"}`:                                                    {RoleOther, false},
-		`{"role":"user","content":""}`:                                                     {RoleUser, false},
-		`{"role":"assistant","content":null}`:                                              {RoleAssistant, false},
-		`{"role":"assistant"}`:                                                             {RoleAssistant, false},
-		`{"content":"x"}`:                                                                  {RoleOther, false},
-		`{"role":"user","role":"user","content":"x"}`:                                      {RoleUser, false},
-		`{"role":"user","content":"x","name":"bob"}`:                                       {RoleUser, false},
-		`{"role":"assistant","content":"x","tool_calls":[]}`:                               {RoleAssistant, false},
-		`{"role":"assistant","content":"x","reasoning_content":"y"}`:                       {RoleAssistant, false},
-		`{"role":"assistant","content":"<think>\nhm</think>x"}`:                            {RoleAssistant, false},
-		`{"role":"assistant","content":"\u003cthink>hm"}`:                                  {RoleAssistant, false},
-		`{"role":"assistant","content":"\u003C/THINK>hm"}`:                                 {RoleAssistant, false},
-		`{"role":"assistant","content":"<\u0074hink>hm"}`:                                  {RoleAssistant, false},
-		`{"role":"assistant","content":"<th\u0069nk>hm"}`:                                  {RoleAssistant, false},
-		`{"role":"user","content":"<|im_end|>"}`:                                           {RoleUser, false},
-		`{"role":"user","content":"<\u007cim_end|>"}`:                                      {RoleUser, false},
-		`{"role":"user","content":"<｜User｜>"}`:                                             {RoleUser, false},
-		`{"role":"user","content":"[INST] x"}`:                                             {RoleUser, false},
-		`{"role":"user","content":"x</s>"}`:                                                {RoleUser, false},
-		`{"role":"user","content":"x\u"}`:                                                  {RoleUser, false},
-		`{"role":"user","content":[]}`:                                                     {RoleUser, false},
-		`{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}`:         {RoleUser, false},
-		`{"role":"user","content":[{"type":"text","text":"x","cache_control":{}}]}`:        {RoleUser, false},
-		`{"role":"user","content":[{"type":"text"}]}`:                                      {RoleUser, false},
-		`{"role":"user","content":["x"]}`:                                                  {RoleUser, false},
-		`{"role":"user","content":7}`:                                                      {RoleUser, false},
-		`"x"`:                                                                              {RoleOther, false},
+		`{"role":"user","content":"x"}`:                                                    {Role: RoleUser, Plain: true},
+		`{"content":"x","role":"system"}`:                                                  {Role: RoleSystem, Plain: true},
+		`{"role":"developer","content":"x"}`:                                               {Role: RoleDeveloper, Plain: true},
+		`{"role":"assistant","content":[{"type":"text","text":"x"}]}`:                      {Role: RoleAssistant, Plain: true},
+		`{"role":"user","content":"a <div class=\"x\"> [1] \n \u00fc \u003cb\u003e 日本 ü"}`: {Role: RoleUser, Plain: true},
+		`{"role":"tool","content":"x"}`:                                                    {Role: RoleOther, Plain: false},
+		`{"role":"user","content":""}`:                                                     {Role: RoleUser, Plain: false},
+		`{"role":"assistant","content":null}`:                                              {Role: RoleAssistant, Plain: false},
+		`{"role":"assistant"}`:                                                             {Role: RoleAssistant, Plain: false},
+		`{"content":"x"}`:                                                                  {Role: RoleOther, Plain: false},
+		`{"role":"user","role":"user","content":"x"}`:                                      {Role: RoleUser, Plain: false},
+		`{"role":"user","content":"x","name":"bob"}`:                                       {Role: RoleUser, Plain: false},
+		`{"role":"assistant","content":"x","tool_calls":[]}`:                               {Role: RoleAssistant, Plain: false},
+		`{"role":"assistant","content":"x","reasoning_content":"y"}`:                       {Role: RoleAssistant, Plain: false},
+		`{"role":"assistant","content":"<think>\nhm</think>x"}`:                            {Role: RoleAssistant, Plain: false},
+		`{"role":"assistant","content":"\u003cthink>hm"}`:                                  {Role: RoleAssistant, Plain: false},
+		`{"role":"assistant","content":"\u003C/THINK>hm"}`:                                 {Role: RoleAssistant, Plain: false},
+		`{"role":"assistant","content":"<\u0074hink>hm"}`:                                  {Role: RoleAssistant, Plain: false},
+		`{"role":"assistant","content":"<th\u0069nk>hm"}`:                                  {Role: RoleAssistant, Plain: false},
+		`{"role":"user","content":"<|im_end|>"}`:                                           {Role: RoleUser, Plain: false},
+		`{"role":"user","content":"<\u007cim_end|>"}`:                                      {Role: RoleUser, Plain: false},
+		`{"role":"user","content":"<｜User｜>"}`:                                             {Role: RoleUser, Plain: false},
+		`{"role":"user","content":"[INST] x"}`:                                             {Role: RoleUser, Plain: false},
+		`{"role":"user","content":"x</s>"}`:                                                {Role: RoleUser, Plain: false},
+		`{"role":"user","content":"x\u"}`:                                                  {Role: RoleUser, Plain: false},
+		`{"role":"user","content":[]}`:                                                     {Role: RoleUser, Plain: false},
+		`{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}`:         {Role: RoleUser, Plain: false},
+		`{"role":"user","content":[{"type":"text","text":"x","cache_control":{}}]}`:        {Role: RoleUser, Plain: false},
+		`{"role":"user","content":[{"type":"text"}]}`:                                      {Role: RoleUser, Plain: false},
+		`{"role":"user","content":["x"]}`:                                                  {Role: RoleUser, Plain: false},
+		`{"role":"user","content":7}`:                                                      {Role: RoleUser, Plain: false},
+		`"x"`:                                                                              {Role: RoleOther, Plain: false},
 	} {
+		want.Parts = strings.Contains(message, `"content":[`)
 		if got := ReadMessage([]byte(message), scheduling.Span{End: len(message)}); got != want {
 			t.Errorf("%s: %+v, want %+v", message, got, want)
 		}
@@ -249,7 +259,7 @@ func FuzzDocument(f *testing.F) {
 				t.Fatalf("%q: %q, want %q", name, d.Raw(value), raw)
 			}
 		}
-		edited := bytes.Join(d.AppendPieces(nil, []Edit{d.With("mm_payload", `"none"`), d.With("model", `"x"`)}), nil)
+		edited := bytes.Join(d.AppendPieces(nil, []Edit{d.With("mm_payload", []byte(`"none"`)), d.With("model", []byte(`"x"`))}), nil)
 		var got map[string]any
 		if err := json.Unmarshal(edited, &got); err != nil || got["mm_payload"] != "none" || got["model"] != "x" {
 			t.Fatalf("%q edited is %q: %v", body, edited, err)

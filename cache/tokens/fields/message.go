@@ -35,6 +35,8 @@ type Message struct {
 	// Plain says that the message is a role and text and nothing else, and that its text has nothing that chat templates
 	// act upon: no reasoning, no tool calls, no control tokens.
 	Plain bool
+	// Parts says that its content is a list of parts, not a string.
+	Parts bool
 }
 
 // ReadMessage reads the message at s.
@@ -48,6 +50,7 @@ func ReadMessage(b []byte, s scheduling.Span) Message {
 			m.Role = roleOf(b[value.Start:value.End])
 		case "content":
 			contents++
+			m.Parts = b[value.Start] == '['
 			m.Plain = m.Plain && plainContent(b, value)
 		default:
 			m.Plain = false

@@ -119,6 +119,13 @@ func (c *Classes) Disable(model string) bool {
 	return true
 }
 
+// Disabled reports whether a model's conversations are never joined.
+func (c *Classes) Disabled(model string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.disabled.Contains(model)
+}
+
 // Census counts the classes held, those of them that are joined, and the models whose conversations are not.
 func (c *Classes) Census() (classes, trusted, disabled int) {
 	c.mu.Lock()

@@ -16,8 +16,14 @@ import (
 type Key struct{ hi, lo uint64 }
 
 // With is the key of what k names followed by data (XXH3-128).
-func (k Key) With(seed uint64, data []byte) Key {
-	h := xxh3.Hash128Seed(data, seed)
+func (k Key) With(seed uint64, data []byte) Key { return k.with(seed, xxh3.Hash128Seed(data, seed)) }
+
+// WithString is With for a string.
+func (k Key) WithString(seed uint64, data string) Key {
+	return k.with(seed, xxh3.HashString128Seed(data, seed))
+}
+
+func (k Key) with(seed uint64, h xxh3.Uint128) Key {
 	var both [32]byte
 	binary.LittleEndian.PutUint64(both[0:], k.hi)
 	binary.LittleEndian.PutUint64(both[8:], k.lo)

@@ -28,7 +28,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s has the same key", name)
 		}
 	}
-	if a != (Key{}.With(1, []byte("a"))) || a.Sum() == 0 {
+	if a != (Key{}.With(1, []byte("a"))) || a != (Key{}.WithString(1, "a")) || a.Sum() == 0 {
 		t.Error("the same data has another key")
 	}
 }
@@ -197,7 +197,7 @@ func TestClasses(t *testing.T) {
 	if d := c.Decide("m", 1); d != Verify {
 		t.Errorf("%v after an agreement", d)
 	}
-	if !c.Disable("m") || c.Disable("m") {
+	if c.Disabled("m") || !c.Disable("m") || c.Disable("m") || !c.Disabled("m") {
 		t.Error("disabling a model says whether it was enabled")
 	}
 	for range 3 * tryEvery {

@@ -34,6 +34,8 @@ type Answer struct {
 	Prompts int
 	// Features are the images, recordings and the like in the first prompt, by offset.
 	Features []scheduling.PromptFeature
+	// Tokenized says that the tokenize route gave the tokens.
+	Tokenized bool
 }
 
 // answerReader is what reading an answer takes; reused.
@@ -236,6 +238,6 @@ func ReadTokenized(from io.Reader) (Answer, error) {
 		if r.err == nil && (!found || count != len(r.tokens)) {
 			r.syntax()
 		}
-		return Answer{Tokens: slices.Clone(r.tokens), Count: len(r.tokens), Prompts: 1}
+		return Answer{Tokens: slices.Clone(r.tokens), Count: len(r.tokens), Prompts: 1, Tokenized: true}
 	})
 }
