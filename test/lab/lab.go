@@ -53,20 +53,26 @@ func StartEngines(t testing.TB, n int, c engine.Config) []*engine.Server {
 	var all []*engine.Server
 	for i, ip := range envoytest.PodIPs(t, n) {
 		c.Listen, c.Name = ip+":0", fmt.Sprintf("engine-%d", i)
-		if c.Speed == 0 {
-			c.Speed = 50
-		}
-		s, err := engine.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = s.Close() })
-		all = append(all, s)
+		all = append(all, StartEngine(t, c))
 	}
 	return all
+}
+
+// StartEngine starts one simulated engine.
+func StartEngine(t testing.TB, c engine.Config) *engine.Server {
+	t.Helper()
+	if c.Speed == 0 {
+		c.Speed = 50
+	}
+	s, err := engine.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
 }
 
 // Addresses are those of the engines, host:port.

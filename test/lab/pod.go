@@ -107,3 +107,33 @@ func ReadEcho(t testing.TB, a Answer) Echo {
 	}
 	return e
 }
+
+// Accept listens on an address, host:port, where connections are accepted and nothing is ever answered. It returns the
+// address that it got.
+func Accept(t testing.TB, address string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var held []net.Conn
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			held = append(held, c)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-done
+		for _, c := range held {
+			_ = c.Close()
+		}
+	})
+	return l.Addr().String()
+}

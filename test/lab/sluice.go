@@ -131,8 +131,14 @@ func (s *Sluice) Metric(t testing.TB, name string) float64 {
 // Total sums the samples of a family over its labels; a label such as release="estimated" restricts it.
 func (s *Sluice) Total(t testing.TB, family string, labels ...string) float64 {
 	t.Helper()
+	return sum(t, s.page(t, "/metrics"), family, labels...)
+}
+
+// sum is Total on a page that was read.
+func sum(t testing.TB, page, family string, labels ...string) float64 {
+	t.Helper()
 	sum := 0.0
-	for line := range strings.Lines(s.page(t, "/metrics")) {
+	for line := range strings.Lines(page) {
 		rest, ok := strings.CutPrefix(line, family)
 		if !ok || rest[0] != '{' && rest[0] != ' ' {
 			continue

@@ -43,9 +43,13 @@ type demo struct {
 	sluice  *process
 	envoy   *process
 
-	enginePorts                                        []int
+	ports                                              []enginePorts
 	sluicePort, sluiceAdmin, envoyPort, envoyAdminPort int
 }
+
+// enginePorts are those of one engine: its API, its KV events, and those of the past. They stay when it is started again,
+// so that Sluice finds it.
+type enginePorts struct{ api, events, replay int }
 
 // Run runs the demo. Everything that it started has ended when it returns.
 func Run(ctx context.Context, o Options) (err error) {
@@ -72,12 +76,10 @@ func Run(ctx context.Context, o Options) (err error) {
 
 // choosePorts finds ports that are free now.
 func (d *demo) choosePorts() error {
-	for range d.o.Engines {
-		d.enginePorts = append(d.enginePorts, 0)
-	}
+	d.ports = make([]enginePorts, d.o.Engines)
 	ports := []*int{&d.sluicePort, &d.sluiceAdmin, &d.envoyPort, &d.envoyAdminPort}
-	for i := range d.enginePorts {
-		ports = append(ports, &d.enginePorts[i])
+	for i := range d.ports {
+		ports = append(ports, &d.ports[i].api, &d.ports[i].events, &d.ports[i].replay)
 	}
 	// All are held until the last is found, so that no two are the same.
 	var held []net.Listener
@@ -112,12 +114,7 @@ func (d *demo) start(ctx context.Context) error {
 	if err := d.startEngines(ctx); err != nil {
 		return err
 	}
-	args := []string{"serve", "--listen", local(d.sluicePort), "--admin", local(d.sluiceAdmin), "--decision-header", "--log-level", "warn", "--drain-delay", "0s"}
-	for i, p := range d.enginePorts {
-		args = append(args, "--endpoint", local(p)+",name="+engineName(i))
-	}
-	var err error
-	if d.sluice, err = start("sluice serve", d.o.Sluice, args...); err != nil {
+	if err := d.startSluice(); err != nil {
 		return err
 	}
 	if err := d.sluice.await(ctx, d.answers(local(d.sluiceAdmin), "/readyz")); err != nil {
@@ -126,17 +123,44 @@ func (d *demo) start(ctx context.Context) error {
 	return d.startEnvoy(ctx)
 }
 
+// configuration makes Sluice look at each engine's own KV events, and take each prompt's exact tokens from the engines.
+const configuration = `# Sluice as the demo runs it.
+apiVersion: sluice/v1alpha1
+kind: EndpointPickerConfig
+server: {decisionHeader: true, drainDelay: 0s}
+telemetry: {logLevel: warn}
+plugins:
+  - type: token-producer
+    parameters: {vllm: {endpoints: true}}
+  - type: precise-prefix-cache-producer
+`
+
+func (d *demo) startSluice() error {
+	path := filepath.Join(d.dir, "sluice.yaml")
+	if err := os.WriteFile(path, []byte(configuration), 0o600); err != nil {
+		return err
+	}
+	args := []string{"serve", "--config", path, "--listen", local(d.sluicePort), "--admin", local(d.sluiceAdmin)}
+	for i, p := range d.ports {
+		args = append(args, "--endpoint", local(p.api)+",name="+engineName(i))
+	}
+	var err error
+	d.sluice, err = start("sluice serve", d.o.Sluice, args...)
+	return err
+}
+
 func (d *demo) startEngines(ctx context.Context) error {
-	for i, port := range d.enginePorts {
-		p, err := start(fmt.Sprintf("engine %d", i), d.o.Sluice, "engine", "--listen", local(port),
-			"--name", engineName(i), "--model", modelName, "--speed", fmt.Sprint(d.o.Speed), "--blocks", fmt.Sprint(kvBlocks), "--max-model-len", fmt.Sprint(kvBlocks*8))
+	for i, ports := range d.ports {
+		p, err := start(engineName(i), d.o.Sluice, "engine", "--listen", local(ports.api), "--name", engineName(i), "--model", modelName,
+			"--speed", fmt.Sprint(d.o.Speed), "--blocks", fmt.Sprint(kvBlocks), "--max-model-len", fmt.Sprint(kvBlocks*8),
+			"--kv-events-port", fmt.Sprint(ports.events), "--kv-events-replay-port", fmt.Sprint(ports.replay))
 		if err != nil {
 			return err
 		}
 		d.engines = append(d.engines, p)
 	}
 	for i, p := range d.engines {
-		if err := p.await(ctx, d.answers(local(d.enginePorts[i]), "/health")); err != nil {
+		if err := p.await(ctx, d.answers(local(d.ports[i].api), "/health")); err != nil {
 			return err
 		}
 	}
@@ -162,8 +186,8 @@ func (d *demo) startEnvoy(ctx context.Context) error {
 		Picker: envoy.Picker{Address: local(d.sluicePort)},
 		Bypass: &envoy.Bypass{Prefix: bypassPrefix},
 	}
-	for _, port := range d.enginePorts {
-		p.Endpoints = append(p.Endpoints, local(port))
+	for _, ports := range d.ports {
+		p.Endpoints = append(p.Endpoints, local(ports.api))
 	}
 	bootstrap, err := envoy.Render(p)
 	if err != nil {
@@ -215,8 +239,8 @@ func (d *demo) compare(ctx context.Context) error {
 		return err
 	}
 	printSummary(d.o.Out, sluice, roundRobin)
-	last := fmt.Sprintf("demo: requests=%d hit_rate=%.2f hit_rate_round_robin=%.2f ttft_ms=%d ttft_ms_round_robin=%d",
-		sluice.requests, sluice.hitRate, roundRobin.hitRate, ms(sluice.mean), ms(roundRobin.mean))
+	last := fmt.Sprintf("demo: requests=%d hit_rate=%.2f hit_rate_round_robin=%.2f ttft_ms=%d ttft_ms_round_robin=%d predicted_exactly=%.2f",
+		sluice.requests, sluice.hitRate, roundRobin.hitRate, ms(sluice.mean), ms(roundRobin.mean), sluice.exactly())
 	if d.o.Keep {
 		d.printLines()
 	}

@@ -52,7 +52,7 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-var lastLine = regexp.MustCompile(`^demo: requests=(\d+) hit_rate=(0\.\d\d) hit_rate_round_robin=(0\.\d\d) ttft_ms=(\d+) ttft_ms_round_robin=(\d+)$`)
+var lastLine = regexp.MustCompile(`^demo: requests=(\d+) hit_rate=(0\.\d\d) hit_rate_round_robin=(0\.\d\d) ttft_ms=(\d+) ttft_ms_round_robin=(\d+) predicted_exactly=([01]\.\d\d)$`)
 
 // TestDemo plays the demo once, as `make demo KEEP=1` does: what it prints, how long it takes, that the printed lines
 // work, and that everything ends with it.
@@ -107,6 +107,9 @@ func checkLastLine(t *testing.T, out string) {
 	}
 	if number(4) >= number(5) {
 		t.Errorf("mean TTFT %v ms is not below round robin's %v ms", number(4), number(5))
+	}
+	if number(6) < 0.8 { // on an idle machine it is 1.00: what misses are tokens that come too late
+		t.Errorf("of %v requests the cached tokens were predicted, want nearly all", number(6))
 	}
 }
 
@@ -170,14 +173,14 @@ func noChildren(t *testing.T, binary string) {
 
 func TestSummary(t *testing.T) {
 	s := summarise([]result{
-		{endpoint: "a", prompt: 100, cached: 0, ttft: 30 * time.Millisecond},
-		{endpoint: "b", prompt: 100, cached: 90, ttft: 10 * time.Millisecond},
+		{endpoint: "a", prompt: 100, cached: 0, ttft: 30 * time.Millisecond, decision: "10.0.0.1:8000 cached=0/96 candidates=3"},
+		{endpoint: "b", prompt: 100, cached: 90, ttft: 10 * time.Millisecond, decision: "10.0.0.2:8000 cached=96/96 candidates=3"},
 		{endpoint: "a", prompt: 200, cached: 110, ttft: 20 * time.Millisecond},
 	})
-	if s.requests != 3 || s.hitRate != 0.5 || s.mean != 20*time.Millisecond || s.p50 != 20*time.Millisecond || s.byEndpoint["a"] != 2 {
+	if s.requests != 3 || s.exact != 1 || s.exactly() != 1.0/3 || s.hitRate != 0.5 || s.mean != 20*time.Millisecond || s.p50 != 20*time.Millisecond || s.byEndpoint["a"] != 2 {
 		t.Errorf("%+v", s)
 	}
-	if summarise(nil).requests != 0 {
+	if none := summarise(nil); none.requests != 0 || none.exactly() != 0 {
 		t.Error("no results are no requests")
 	}
 }
@@ -214,5 +217,28 @@ func TestGateOf(t *testing.T) {
 		if got := gateOf(decision); got != want {
 			t.Errorf("%q: got %q, want %q", decision, got, want)
 		}
+	}
+}
+
+func TestPredicted(t *testing.T) {
+	for _, tt := range []struct {
+		decision     string
+		prompt, want int
+	}{
+		{"10.0.0.1:8000 gate=held cached=64/96 candidates=3", 100, 64},
+		{"10.0.0.1:8000 cached=96/96 candidates=3", 96, 80}, // the last token is computed, with its block
+		{"10.0.0.1:8000 cached=96/96 candidates=3", 97, 96},
+		{"10.0.0.1:8000 cached=0/0 candidates=3", 5, 0},
+		{"10.0.0.1:8000 candidates=3", 100, -1},
+		{"10.0.0.1:8000 cached=many candidates=3", 100, -1},
+		{"", 100, -1},
+	} {
+		r := result{decision: tt.decision, prompt: tt.prompt}
+		if got := r.predicted(); got != tt.want {
+			t.Errorf("%q with a prompt of %d tokens: predicted %d, want %d", tt.decision, tt.prompt, got, tt.want)
+		}
+	}
+	if r := (result{}); r.predictedCell() != "-" {
+		t.Errorf("nothing is shown as %q", r.predictedCell())
 	}
 }

@@ -15,10 +15,10 @@ type table struct {
 	rows    int
 }
 
-const rowFormat = "%7s  %-5s %-5s %-10s %15s  %-12s %9s\n"
+const rowFormat = "%7s  %-5s %-5s %-10s %15s %10s  %-12s %9s\n"
 
 func (t *table) head() {
-	_, _ = fmt.Fprintf(t.w, rowFormat, "time", "conv", "turn", "endpoint", "cached/prompt", "gate", "TTFT")
+	_, _ = fmt.Fprintf(t.w, rowFormat, "time", "conv", "turn", "endpoint", "cached/prompt", "predicted", "gate", "TTFT")
 }
 
 func (t *table) row(r result) {
@@ -26,7 +26,7 @@ func (t *table) row(r result) {
 	_, _ = fmt.Fprintf(t.w, rowFormat,
 		fmt.Sprintf("%.1fs", time.Since(t.started).Seconds()),
 		fmt.Sprint(r.conversation+1), fmt.Sprint(r.turn+1), r.endpoint,
-		fmt.Sprintf("%d/%d", r.cached, r.prompt), gateOf(r.decision), fmt.Sprintf("%d ms", r.ttft.Milliseconds()))
+		fmt.Sprintf("%d/%d", r.cached, r.prompt), r.predictedCell(), gateOf(r.decision), fmt.Sprintf("%d ms", r.ttft.Milliseconds()))
 }
 
 // gateOf is the gate's verdict in a decision header; a dash where no gate decided.
@@ -39,9 +39,34 @@ func gateOf(decision string) string {
 	return "-"
 }
 
+// blockSize is the size of the engines' KV blocks in tokens.
+const blockSize = 16
+
+// predicted is how many tokens of the prompt Sluice expected to be cached, -1 where it did not say. A decision header says
+// how many it takes the engine to hold; an engine computes a prompt's last token even so, and with it the block around it.
+func (r *result) predicted() int {
+	for field := range strings.FieldsSeq(r.decision) {
+		if v, ok := strings.CutPrefix(field, "cached="); ok {
+			var held, total int
+			if _, err := fmt.Sscanf(v, "%d/%d", &held, &total); err == nil {
+				return min(held, (r.prompt-1)/blockSize*blockSize)
+			}
+		}
+	}
+	return -1
+}
+
+func (r *result) predictedCell() string {
+	if n := r.predicted(); n >= 0 {
+		return fmt.Sprint(n)
+	}
+	return "-"
+}
+
 // summary is what one half of the demo came to.
 type summary struct {
 	requests       int
+	exact          int     // requests of which Sluice predicted the cached tokens to the token
 	hitRate        float64 // cached tokens / prompt tokens
 	mean, p50, p90 time.Duration
 	byEndpoint     map[string]int
@@ -61,6 +86,9 @@ func summarise(results []result) summary {
 		total += r.ttft
 		times = append(times, r.ttft)
 		s.byEndpoint[r.endpoint]++
+		if r.predicted() == r.cached {
+			s.exact++
+		}
 	}
 	slices.Sort(times)
 	s.hitRate = float64(cached) / float64(max(1, prompt))
@@ -68,6 +96,9 @@ func summarise(results []result) summary {
 	s.p50, s.p90 = times[len(times)/2], times[len(times)*9/10]
 	return s
 }
+
+// exactly is the share of requests of which Sluice predicted the cached tokens to the token.
+func (s summary) exactly() float64 { return float64(s.exact) / float64(max(1, s.requests)) }
 
 // bar draws a share of one.
 func bar(share float64) string {
@@ -81,6 +112,7 @@ func printSummary(w io.Writer, sluice, roundRobin summary) {
 	line("")
 	line("prefix hit rate   Sluice       %s %5.1f %%", bar(sluice.hitRate), sluice.hitRate*100)
 	line("                  round robin  %s %5.1f %%", bar(roundRobin.hitRate), roundRobin.hitRate*100)
+	line("predicted exactly Sluice       %s %5.1f %%  (%d of %d requests)", bar(sluice.exactly()), sluice.exactly()*100, sluice.exact, sluice.requests)
 	slowest := max(sluice.mean, roundRobin.mean, 1)
 	share := func(d time.Duration) float64 { return float64(d) / float64(slowest) }
 	line("mean TTFT         Sluice       %s %5d ms  (p50 %d, p90 %d)", bar(share(sluice.mean)), ms(sluice.mean), ms(sluice.p50), ms(sluice.p90))

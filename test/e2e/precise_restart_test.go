@@ -1,0 +1,174 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-epp/sluice/sim"
+	"github.com/sluice-epp/sluice/sim/engine"
+	"github.com/sluice-epp/sluice/test/envoytest"
+	"github.com/sluice-epp/sluice/test/lab"
+)
+
+// C03: an engine is killed under load and starts again on its address, cold. Once Sluice has noticed, it never again
+// believes what the engine held before, with a replay socket and without.
+func TestC03_EngineRestartsUnderLoad(t *testing.T) {
+	for name, k := range map[string]engine.KVEvents{"replay": {}, "no replay": {NoReplay: true}} {
+		for _, down := range []int{0, 300} {
+			t.Run(fmt.Sprintf("%s, down for %d ms", name, down), func(t *testing.T) { restartUnderLoad(t, k, down) })
+		}
+	}
+}
+
+func restartUnderLoad(t *testing.T, k engine.KVEvents, down int) {
+	p := newPrecise(t, lab.Plan{Engines: 2, Engine: events(sim.Params{}, k)})
+	victim := p.Engine(t, "engine-0")
+	load := p.startLoad(t, "load", 6)
+	load.wait("engine-0", 30)
+	p.state(t, "live", 2)
+	forgets := p.Sluice.Total(t, "sluice_kv_forgets_total")
+	if err := victim.SetFaults(engine.Faults{Restart: true, RefuseMs: down}); err != nil {
+		t.Fatal(err)
+	}
+	lab.Wait(t, "the restart to be noticed", func() bool { return p.Sluice.Total(t, "sluice_kv_forgets_total") > forgets })
+	noticed := time.Now()
+	load.wait("engine-0", 30)
+	failures := load.failures()
+	load.wait("engine-0", 30)
+	load.wait("engine-1", 30)
+	if n := load.failures(); n > failures {
+		t.Errorf("%d requests failed long after the restart", n-failures)
+	}
+	hits, before := 0, 0
+	for _, o := range load.stop() {
+		if o.sent.Before(noticed) {
+			before++
+			continue
+		}
+		if o.predicted > o.cached {
+			t.Errorf("%s: of %d tokens %s has %d cached, Sluice predicted %d", o.name, o.prompt, o.engine, o.cached, o.predicted)
+		}
+		if o.engine == "engine-0" && o.predicted > 0 {
+			hits++
+		}
+	}
+	if hits == 0 || before == 0 {
+		t.Errorf("%d answers before, %d hits predicted on the new engine: want some of each", before, hits)
+	}
+	p.Sluice.Settle(t)
+	if k.NoReplay {
+		p.unveil(t, victim)
+	}
+	for i := range 4 {
+		p.exactly(t, fmt.Sprint("afterwards ", i), continueIDs(ids(fmt.Sprint("afterwards ", i%2), 100), 10), victim)
+	}
+}
+
+// Sluice is killed and started again in front of engines that hold much: once it is ready it knows all of it.
+func TestPreciseSluiceRestarts(t *testing.T) {
+	p := newPrecise(t, lab.Plan{Engine: events(sim.Params{}, engine.KVEvents{})})
+	var all []*talk
+	for i := range 6 {
+		all = append(all, newTalk(fmt.Sprint("before the night ", i), 300))
+		all[i].home = p.next(t, all[i]).engine
+	}
+	for round := range 2 {
+		p.quiet(t)
+		p.restart(t)
+		if known, held := p.known(t), p.CachedBlocks(); known != held || held < 6*18 {
+			t.Errorf("Sluice is ready and knows of %d blocks, the engines hold %d", known, held)
+		}
+		for i, c := range all {
+			got := p.next(t, c)
+			if got.engine != c.home || got.cached < 300/blockSize*blockSize {
+				t.Errorf("round %d: conversation %d: %d tokens cached on %s, it was on %s", round, i, got.cached, got.engine, c.home)
+			}
+		}
+	}
+}
+
+// C13: what engines no longer replay is not known, and nothing is made up.
+func TestC13_SluiceIsYounger(t *testing.T) {
+	p := newPrecise(t, lab.Plan{Engine: events(sim.Params{}, engine.KVEvents{BufferSteps: 2})})
+	for i := range 6 {
+		p.exactly(t, fmt.Sprint("early ", i), continueIDs(ids(fmt.Sprint("early ", i), 300), 20), p.Engines[i%3])
+	}
+	p.restart(t)
+	p.state(t, "degraded", 3)
+	for round := range 2 {
+		for i := range 6 {
+			got := p.ask(t, continueIDs(ids(fmt.Sprint("early ", i), 300), 20), p.Engines[i%3])
+			if got.predicted > got.cached || got.cached != 288 || round > 0 && got.predicted != got.cached {
+				t.Errorf("round %d: %d tokens predicted, %d cached", round, got.predicted, got.cached)
+			}
+		}
+	}
+}
+
+// An endpoint that accepts connections and never answers does not keep Sluice from being ready for long.
+func TestPreciseDeadEndpoint(t *testing.T) {
+	c := byEvents("kvEvents: {port: PORT}")
+	dead := lab.Accept(t, envoytest.PodIPs(t, 1)[0]+":0")
+	p := newPrecise(t, lab.Plan{Engines: 2, Engine: events(sim.Params{}, engine.KVEvents{}),
+		Config: strings.Replace(c, "PORT", dead[strings.LastIndexByte(dead, ':')+1:], 1)})
+	prompts := []object{continueIDs(ids("one", 200), 10), continueIDs(ids("two", 200), 10)}
+	for i, prompt := range prompts {
+		p.exactly(t, "before", prompt, p.Engines[i])
+	}
+	p.quiet(t)
+	took := p.restart(t, dead)
+	if took > 12*time.Second {
+		t.Errorf("ready after %v", took)
+	}
+	for i, prompt := range prompts {
+		got := p.ask(t, prompt, p.Engines[i])
+		if got.predicted != 192 || got.cached != 192 {
+			t.Errorf("on %s %d tokens were predicted, %d cached", got.engine, got.predicted, got.cached)
+		}
+	}
+}
+
+// C03, C34: an engine that is idle publishes nothing of a restart, nor does one that sleeps. Its metrics tell.
+func TestC34_SleepAndRestartWhileIdle(t *testing.T) {
+	for name, k := range map[string]engine.KVEvents{"replay": {}, "no replay": {NoReplay: true}} {
+		t.Run(name, func(t *testing.T) {
+			p := newPrecise(t, lab.Plan{Engines: 2, Engine: events(sim.Params{}, k),
+				Config: byEvents("") + "  - type: engine-metrics-producer\n"}) // reads them often
+			one := p.Engines[0]
+			prompts := []object{continueIDs(ids("zero", 200), 10), continueIDs(ids("one", 200), 10)}
+			lab.Wait(t, "metrics", func() bool { return p.Sluice.Total(t, "sluice_engine_metrics_endpoints", `state="fresh"`) >= 2 })
+			lost := func(cause string, lose func()) {
+				t.Helper()
+				for i, prompt := range prompts {
+					p.exactly(t, "before a "+cause, prompt, p.Engines[i])
+				}
+				p.quiet(t)
+				lose()
+				lab.Wait(t, "a "+cause+" to be noticed", func() bool {
+					return p.Sluice.Total(t, "sluice_engine_cache_losses_total", fmt.Sprintf("cause=%q", cause)) > 0
+				})
+				for i, want := range []int{0, 192} {
+					if got := p.ask(t, prompts[i], p.Engines[i]); got.cached != want || got.predicted != want {
+						t.Errorf("engine-%d: %d tokens cached after a %s, %d predicted, want %d", i, got.cached, cause, got.predicted, want)
+					}
+				}
+				if k.NoReplay {
+					p.unveil(t, one)
+				}
+			}
+			lost("restart", func() {
+				if err := one.SetFaults(engine.Faults{Restart: true}); err != nil {
+					t.Fatal(err)
+				}
+			})
+			lost("sleep", func() {
+				lab.Post(t, p.Client, one.URL()+"/sleep", "")
+				lab.Wait(t, "the sleep to be seen", func() bool { return p.Sluice.Total(t, "sluice_engine_sleeping_endpoints") == 1 })
+				lab.Post(t, p.Client, one.URL()+"/wake_up", "")
+			})
+			p.exactly(t, "in the end", prompts[0], one)
+		})
+	}
+}
