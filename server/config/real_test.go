@@ -93,8 +93,25 @@ schedulingProfiles:
 
 func TestPluginListsOfTheDesignWithRealPlugins(t *testing.T) {
 	onlyLater(t, faults(t, exampleList),
-		"plugins[0].parameters.vllm", "plugins[3]", "schedulingProfiles[0].plugins[1]")
+		"plugins[3]", "schedulingProfiles[0].plugins[1]")
 	onlyLater(t, faults(t, "plugins:\n- type: token-producer\n- type: inflight-load-producer\n- type: predicted-latency-producer\n"), "plugins[2]")
+}
+
+// Of the example all that is there runs: without the predictor, the ledger charges by the precise match.
+func TestPreciseExampleRuns(t *testing.T) {
+	text := exampleList[:strings.Index(exampleList, "  - name: predicted-latency\n")]
+	report := check(t, text)
+	for _, want := range []string{
+		"type: precise-prefix-cache-producer", "prefixMatchInfoProducerName: precise-prefix", "url: http://localhost:8000",
+		"pluginRef: prefill-cost-scorer",
+	} {
+		if !strings.Contains(report, want) {
+			t.Errorf("the report lacks %q:\n%s", want, report)
+		}
+	}
+	if strings.Contains(report, "type: approx-prefix-cache-producer") {
+		t.Errorf("the approximate producer runs beside the precise one:\n%s", report)
+	}
 }
 
 func TestStillToCome(t *testing.T) {
