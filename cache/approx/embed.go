@@ -41,7 +41,8 @@ func (f *Family) Type() scheduling.PluginType {
 				return nil, err
 			}
 			previous, _ := b.Previous.(*Producer)
-			return f.newProducer(b, params, scheduling.ProduceColumn[scheduling.PrefixCacheMatchInfo](b), previous), nil
+			tokens := scheduling.ConsumeValue[scheduling.TokenizedPrompt](b, "tokenProducerName", params.TokenProducerName)
+			return f.newProducer(b, params, tokens, scheduling.ProduceColumn[scheduling.PrefixCacheMatchInfo](b), previous), nil
 		},
 	}
 }
@@ -49,9 +50,9 @@ func (f *Family) Type() scheduling.PluginType {
 // Embed makes a producer with default parameters that is a part of the plugin being built: it fills a column of that
 // plugin, which calls it for the requests that it wants to be looked up so, through all of their way. previous is the
 // part of the plugin that this one replaces, or nil.
-func (f *Family) Embed(b *scheduling.Builder, hashSeed, tokenProducer string,
+func (f *Family) Embed(b *scheduling.Builder, hashSeed string, tokens scheduling.ValueKey[scheduling.TokenizedPrompt],
 	column scheduling.Key[scheduling.PrefixCacheMatchInfo], previous *Producer) *Producer {
 	params := defaultParameters()
-	params.HashSeed, params.TokenProducerName = hashSeed, tokenProducer
-	return f.newProducer(b, params, column, previous)
+	params.HashSeed = hashSeed
+	return f.newProducer(b, params, tokens, column, previous)
 }

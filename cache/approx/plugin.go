@@ -72,7 +72,8 @@ type learnt struct {
 	firstNew int
 }
 
-func (f *Family) newProducer(b *scheduling.Builder, params Parameters, column scheduling.Key[scheduling.PrefixCacheMatchInfo], previous *Producer) *Producer {
+func (f *Family) newProducer(b *scheduling.Builder, params Parameters, tokens scheduling.ValueKey[scheduling.TokenizedPrompt],
+	column scheduling.Key[scheduling.PrefixCacheMatchInfo], previous *Producer) *Producer {
 	o := f.options
 	p := &Producer{name: b.Name, params: params, seed: o.Seed, config: o.CacheConfig, logger: o.Logger, indexes: f.indexes}
 	if params.HashSeed != "" {
@@ -81,7 +82,7 @@ func (f *Family) newProducer(b *scheduling.Builder, params Parameters, column sc
 	if params.AutoTune && o.Needs != nil {
 		o.Needs(b)
 	}
-	p.tokens = scheduling.ConsumeValue[scheduling.TokenizedPrompt](b, "tokenProducerName", params.TokenProducerName)
+	p.tokens = tokens
 	p.blocks = scheduling.ProduceValue[promptBlocks](b)
 	p.info = column
 	p.learnt = scheduling.KeepState[learnt](b)

@@ -33,9 +33,9 @@ type Parameters struct {
 	KVEvents KVEvents `yaml:"kvEvents"`
 
 	// TokenProcessorConfig is another spelling of BlockSizeTokens and HashSeed.
-	TokenProcessorConfig TokenProcessorConfig `yaml:"tokenProcessorConfig"`
+	TokenProcessorConfig *TokenProcessorConfig `yaml:"tokenProcessorConfig"`
 	// KVEventsConfig is another spelling of KVEvents.
-	KVEventsConfig KVEventsConfig `yaml:"kvEventsConfig"`
+	KVEventsConfig *KVEventsConfig `yaml:"kvEventsConfig"`
 }
 
 // KVEvents says where engines publish their events.
@@ -74,7 +74,7 @@ type KVEventsConfig struct {
 	// DiscoverPods is read and not used: endpoints are found as the configuration says.
 	DiscoverPods bool `yaml:"discoverPods"`
 	// PodDiscoveryConfig may hold the ports too.
-	PodDiscoveryConfig PodDiscoveryConfig `yaml:"podDiscoveryConfig"`
+	PodDiscoveryConfig *PodDiscoveryConfig `yaml:"podDiscoveryConfig"`
 	// SocketPort is port.
 	SocketPort int `yaml:"socketPort"`
 	// ReplaySocketPort is replayPort.
@@ -126,12 +126,13 @@ func (p *Parameters) complete() error {
 			*value = theirs
 		}
 	}
-	k := &p.KVEventsConfig
-	one("blockSizeTokens", "tokenProcessorConfig.blockSizeTokens", &p.BlockSizeTokens, p.TokenProcessorConfig.BlockSizeTokens, defaultBlock)
-	one("kvEvents.port", "kvEventsConfig.socketPort", &p.KVEvents.Port, cmp.Or(k.SocketPort, k.PodDiscoveryConfig.SocketPort), defaultPort)
+	t, k := cmp.Or(p.TokenProcessorConfig, &TokenProcessorConfig{}), cmp.Or(p.KVEventsConfig, &KVEventsConfig{})
+	pods := cmp.Or(k.PodDiscoveryConfig, &PodDiscoveryConfig{})
+	one("blockSizeTokens", "tokenProcessorConfig.blockSizeTokens", &p.BlockSizeTokens, t.BlockSizeTokens, defaultBlock)
+	one("kvEvents.port", "kvEventsConfig.socketPort", &p.KVEvents.Port, cmp.Or(k.SocketPort, pods.SocketPort), defaultPort)
 	one("kvEvents.replayPort", "kvEventsConfig.replaySocketPort", &p.KVEvents.ReplayPort,
-		cmp.Or(k.ReplaySocketPort, k.PodDiscoveryConfig.ReplaySocketPort), 0)
-	p.HashSeed = cmp.Or(p.HashSeed, p.TokenProcessorConfig.HashSeed)
+		cmp.Or(k.ReplaySocketPort, pods.ReplaySocketPort), 0)
+	p.HashSeed = cmp.Or(p.HashSeed, t.HashSeed)
 	p.KVEvents.Topic = cmp.Or(p.KVEvents.Topic, k.TopicFilter)
 	p.KVEvents.Bind = cmp.Or(p.KVEvents.Bind, listenAddress(k.ZMQEndpoint))
 

@@ -297,8 +297,8 @@ func closed(address string) <-chan struct{} {
 // Other spellings of the parameters mean the same.
 func TestParameterSpellings(t *testing.T) {
 	h := newHarness(t, func(p *Parameters) {
-		p.TokenProcessorConfig = TokenProcessorConfig{BlockSizeTokens: 32, HashSeed: "s"}
-		p.KVEventsConfig = KVEventsConfig{TopicFilter: "kv@", PodDiscoveryConfig: PodDiscoveryConfig{SocketPort: 6000, ReplaySocketPort: 6001}}
+		p.TokenProcessorConfig = &TokenProcessorConfig{BlockSizeTokens: 32, HashSeed: "s"}
+		p.KVEventsConfig = &KVEventsConfig{TopicFilter: "kv@", PodDiscoveryConfig: &PodDiscoveryConfig{SocketPort: 6000, ReplaySocketPort: 6001}}
 	})
 	h.endpoints("a:1")
 	c := h.site.at("a:1").config

@@ -90,7 +90,7 @@ func newProducer(b *scheduling.Builder, o Options, producers *collector) (*Produ
 	if previous != nil {
 		before = previous.fallback
 	}
-	p.fallback = o.Approximate.Embed(b, params.HashSeed, params.TokenProducerName, p.info, before)
+	p.fallback = o.Approximate.Embed(b, params.HashSeed, p.tokens, p.info, before)
 	var err error
 	if p.hub, err = firstHub(p, previous, o); err != nil {
 		return nil, errors.Join(err, p.fallback.Close())
