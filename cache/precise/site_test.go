@@ -230,7 +230,7 @@ func TestParameterErrors(t *testing.T) {
 		"port":             {func(p *Parameters) { p.KVEvents.Port = 70000 }, "parameters.kvEvents.port: must be 1 to 65535"},
 		"ranks":            {func(p *Parameters) { p.KVEvents.Ranks = -1 }, "parameters.kvEvents.ranks: must be 1 to 256"},
 		"two spellings": {func(p *Parameters) {
-			p.KVEvents.Port, p.KVEventsConfig.SocketPort = 6000, 6001
+			p.KVEvents.Port, p.KVEventsConfig = 6000, &KVEventsConfig{SocketPort: 6001}
 		}, "kvEvents.port (6000) and kvEventsConfig.socketPort"},
 		"token producer": {func(p *Parameters) { p.TokenProducerName = "token-producr" }, `(did you mean "token-producer"?)`},
 		"many tiers": {func(p *Parameters) {
