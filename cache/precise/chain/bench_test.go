@@ -53,3 +53,31 @@ func BenchmarkLookup(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLookupTiers is a look-up where every source has the prompt in two tiers, and one of them goes on alone.
+func BenchmarkLookupTiers(b *testing.B) {
+	for _, sources := range []int{8, 64, 512} {
+		b.Run(fmt.Sprint(sources), func(b *testing.B) {
+			s := New()
+			prompt := make([]uint64, 256)
+			r := rand.New(rand.NewPCG(1, 2))
+			for i := range prompt {
+				prompt[i] = r.Uint64()
+			}
+			refs := make([]Ref, len(prompt))
+			for i := range sources {
+				for tier, blocks := range []int{128, 250} {
+					s.Insert(s.Register(uint32(i), 1000-200*tier), nil, NoRef, 0, 16, prompt[:blocks], refs[:blocks])
+				}
+			}
+			var l Lookup
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Run(s, prompt, sources)
+			}
+			if m := l.Matches[sources-1]; m != (Match{250, 128*1000 + 122*800}) {
+				b.Fatalf("%+v", m)
+			}
+		})
+	}
+}

@@ -21,7 +21,7 @@ type Lookup struct {
 // visit is what a source has of the chain with a number.
 type visit struct {
 	number uint32
-	local  int32 // its holder; -1 where it has several, which are in tiered
+	local  int32 // its holder; where it has several, ^i for the best of them, number i in tiered
 }
 
 // tier is a local holder of a source that has several in a chain.
@@ -29,6 +29,8 @@ type tier struct {
 	source uint32
 	weight int32
 	local  int32
+	next   int32 // in tiered, of no more weight; -1 for none
+	first  bool  // the one that was met first
 }
 
 // Run looks a prompt up, given as the chained hashes of its whole blocks, for sources 0 to sources-1.
@@ -111,51 +113,72 @@ func (l *Lookup) meetAgain(c *chain, infos []info, in info, local, n int) {
 		m := &l.Matches[in.source]
 		m.Blocks -= blocks
 		m.Weight -= blocks * weight
-		l.tiered = append(l.tiered, tier{in.source, weight, first})
-		v.local = -1
+		l.tiered = append(l.tiered, tier{source: in.source, weight: weight, local: first, next: -1, first: true})
+		v.local = ^int32(len(l.tiered) - 1)
 	}
-	l.tiered = append(l.tiered, tier{in.source, in.weight, int32(local)})
+	at := int32(len(l.tiered))
+	l.tiered = append(l.tiered, tier{source: in.source, weight: in.weight, local: int32(local)})
+	best := ^v.local
+	if l.tiered[best].weight < in.weight {
+		l.tiered[at].next = best
+		v.local = ^at
+		return
+	}
+	for before := best; ; before = l.tiered[before].next {
+		if next := l.tiered[before].next; next < 0 || l.tiered[next].weight < in.weight {
+			l.tiered[before].next, l.tiered[at].next = at, next
+			return
+		}
+	}
 }
 
 // passTiers is pass for the sources that have the blocks of a chain in several tiers: of each block the best counts.
 func (l *Lookup) passTiers(c *chain, n int) (any bool) {
 	for i := range l.tiered {
 		t := &l.tiered[i]
-		if t.local < 0 {
-			continue // passed with an earlier one
-		}
-		blocks, weight := 0, int32(0)
-		for ; blocks < n; blocks++ {
-			best := l.best(c, i, blocks)
-			if best < 0 {
-				break
-			}
-			weight += best
+		if !t.first {
+			continue
 		}
 		m := &l.Matches[t.source]
+		blocks, weight := l.union(c, ^l.visits[t.source].local, n)
 		m.Blocks += int32(blocks)
 		m.Weight += weight
 		any = any || blocks == n
-		for j := i + 1; j < len(l.tiered); j++ {
-			if l.tiered[j].source == t.source {
-				l.tiered[j].local = -1
-			}
-		}
 	}
 	return any
 }
 
-// best is the largest weight of the tiers, from number first on, that a source has a block in; negative where it has it
-// in none.
-func (l *Lookup) best(c *chain, first, pos int) int32 {
-	best := int32(-1)
-	source := l.tiered[first].source
-	for _, t := range l.tiered[first:] {
-		if t.source == source && c.has(pos, int(t.local)) {
-			best = max(best, t.weight)
+// union is how many of the first n positions of a chain are in some tier of a source without a gap, and their weight. Its
+// tiers are linked from the best on.
+func (l *Lookup) union(c *chain, best int32, n int) (blocks int, weight int32) {
+	for blocks < n {
+		run, worth := 0, int32(0)
+		better := true // no tier that is worth more has anything from here on
+		for i := best; i >= 0; i = l.tiered[i].next {
+			t := &l.tiered[i]
+			h := &c.locals[t.local]
+			if prefix := min(int(h.prefix), n); blocks < prefix {
+				if run, worth = 1, t.weight; better {
+					run = prefix - blocks
+				}
+				break
+			}
+			if h.count == h.prefix { // nothing behind its first gap
+				continue
+			}
+			if c.has(blocks, int(t.local)) {
+				run, worth = 1, t.weight
+				break
+			}
+			better = false
 		}
+		if run == 0 {
+			break
+		}
+		blocks += run
+		weight += int32(run) * worth
 	}
-	return best
+	return blocks, weight
 }
 
 // Demote takes the blocks of a prompt from number first on away from some holders of an owner and gives them to another,

@@ -34,9 +34,9 @@ func (r *reference) match(hashes []uint64, source uint32) Match {
 	return m
 }
 
-// owner is a source with its holders: two tiers and one whose blocks count for nothing.
+// owner is a source with its holders: three tiers and one whose blocks count for nothing.
 type owner struct {
-	tiers [2]Holder
+	tiers [3]Holder
 	doubt Holder
 	refs  map[uint64]Ref // every block that any of the holders has
 }
@@ -68,7 +68,7 @@ func TestAgainstReference(t *testing.T) {
 		}
 		for i := range owners {
 			owners[i] = &owner{
-				tiers: [2]Holder{register(uint32(i), 1000), register(uint32(i), 800)},
+				tiers: [3]Holder{register(uint32(i), 800), register(uint32(i), 1000), register(uint32(i), 300)},
 				doubt: register(NoSource, 0), refs: map[uint64]Ref{},
 			}
 		}
@@ -77,7 +77,7 @@ func TestAgainstReference(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			o := owners[rapid.IntRange(0, sources-1).Draw(t, "source")]
 			hashes := promptOf(prompt.Draw(t, "prompt"))
-			h := o.tiers[rapid.IntRange(0, 1).Draw(t, "tier")]
+			h := o.tiers[rapid.IntRange(0, 2).Draw(t, "tier")]
 			switch rapid.IntRange(0, 5).Draw(t, "action") {
 			case 0, 1, 2:
 				// From the longest prefix whose last block the owner keeps a place of.
@@ -123,7 +123,7 @@ func TestAgainstReference(t *testing.T) {
 				// Demote follows the chains, which may reach further than what anybody holds: never less.
 				for _, hash := range hashes[min(first, len(hashes)):] {
 					at, ok := o.refs[hash]
-					if !ok || !(ref.has[o.tiers[0]][hash] || ref.has[o.tiers[1]][hash]) {
+					if !ok || !(ref.has[o.tiers[0]][hash] || ref.has[o.tiers[1]][hash] || ref.has[o.tiers[2]][hash]) {
 						continue
 					}
 					if slices.Index(hashes, hash) >= known {
@@ -135,8 +135,9 @@ func TestAgainstReference(t *testing.T) {
 							}
 						}
 					}
-					delete(ref.has[o.tiers[0]], hash)
-					delete(ref.has[o.tiers[1]], hash)
+					for _, tier := range o.tiers {
+						delete(ref.has[tier], hash)
+					}
 					ref.has[o.doubt][hash] = true
 				}
 			}
@@ -152,7 +153,7 @@ func TestAgainstReference(t *testing.T) {
 		// Whatever was put in is gone when everybody has let go.
 		for _, o := range owners {
 			for hash, at := range o.refs {
-				for _, h := range []Holder{o.tiers[0], o.tiers[1], o.doubt} {
+				for _, h := range append(o.tiers[:], o.doubt) {
 					if ref.has[h][hash] {
 						s.Unset(at, h)
 					}
@@ -176,7 +177,7 @@ func (r *reference) anyHas(hash uint64) bool {
 }
 
 func (o *owner) forgetIfGone(r *reference, hash uint64) {
-	for _, h := range []Holder{o.tiers[0], o.tiers[1], o.doubt} {
+	for _, h := range append(o.tiers[:], o.doubt) {
 		if r.has[h][hash] {
 			return
 		}
