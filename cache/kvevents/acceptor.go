@@ -6,52 +6,71 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/sluice-epp/sluice/cache/kvevents/wire"
 	"github.com/sluice-epp/sluice/cache/kvevents/zmtp"
 )
 
-// Acceptor is where engines connect that publish by connecting. Which endpoint a connection belongs to is told by its
-// remote address, where one endpoint only has it, and else by the topic, kv@ADDRESS:PORT@MODEL.
+// Acceptor is where engines connect that publish by connecting. Whose a connection is tells its remote address, where only
+// one endpoint has it, and else the topic, kv@IP:PORT@MODEL. One Acceptor serves all feeds.
 type Acceptor struct {
 	socket *zmtp.Acceptor
 	logger *slog.Logger
-	cancel context.CancelFunc
+	end    context.CancelFunc
 	done   chan struct{}
 	err    error // once done is closed
 
-	mu    sync.Mutex
-	feeds map[*Feed]netip.AddrPort
+	changed atomic.Uint64 // how often feeds came or went
+
+	mu    sync.RWMutex
+	feeds map[netip.AddrPort]*Feed // by the endpoint's address
+	byIP  map[netip.Addr]int       // how many of them have it
+	stats *Stats                   // of the feed that came last
+	said  time.Time                // when the log last told of messages of nobody
 }
 
-// Listen opens an Acceptor on host:port.
+// Listen opens an Acceptor on host:port; an empty host means every address. Acceptor.Close ends it.
 func Listen(address string, logger *slog.Logger) (*Acceptor, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	socket, err := zmtp.ListenSubscriber(address, zmtp.AcceptorOptions{Options: zmtp.Options{MaxFrameBytes: maxMessage}})
+	socket, err := zmtp.ListenSubscriber(address, zmtp.AcceptorOptions{
+		Options: zmtp.Options{MaxFrameBytes: maxMessage, HandshakeTimeout: dialTimeout},
+	})
 	if err != nil {
 		return nil, err
 	}
-	a := &Acceptor{socket: socket, logger: logger, done: make(chan struct{}), feeds: make(map[*Feed]netip.AddrPort)}
-	ctx, cancel := context.WithCancel(context.Background())
-	a.cancel = cancel
+	a := newAcceptor(logger)
+	a.socket = socket
+	ctx, end := context.WithCancel(context.Background())
+	a.end = end
 	go func() {
 		defer close(a.done)
-		a.err = socket.Run(ctx, func(remote net.Addr) zmtp.Handler { return &guest{acceptor: a, remote: remote} })
+		a.err = socket.Run(ctx, a.handler)
 	}()
 	return a, nil
+}
+
+func newAcceptor(logger *slog.Logger) *Acceptor {
+	return &Acceptor{
+		logger: logger, done: make(chan struct{}), feeds: make(map[netip.AddrPort]*Feed), byIP: make(map[netip.Addr]int),
+		stats: &Stats{},
+	}
 }
 
 // Addr is where it listens.
 func (a *Acceptor) Addr() net.Addr { return a.socket.Addr() }
 
+// Counts tells how the connections fared.
+func (a *Acceptor) Counts() zmtp.Counts { return a.socket.Counts() }
+
 // Close ends all connections and returns once their goroutines are gone.
 func (a *Acceptor) Close() error {
-	a.cancel()
+	a.end()
 	<-a.done
 	if errors.Is(a.err, context.Canceled) {
 		return nil
@@ -59,107 +78,203 @@ func (a *Acceptor) Close() error {
 	return a.err
 }
 
+// add makes a feed known. Of two for one address the later one counts: it is of a later instance.
 func (a *Acceptor) add(f *Feed) {
-	address, err := netip.ParseAddrPort(f.endpoint.Address)
+	address, err := addressOf(f.endpoint.Address)
 	if err != nil {
+		f.logger.Warn("KV events of an engine that connects by itself need an endpoint with an IP address", "error", err)
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.feeds[f] = address
+	if a.feeds[address] == nil {
+		a.byIP[address.Addr()]++
+	}
+	a.feeds[address] = f
+	a.stats = f.stats
+	a.changed.Add(1)
 }
 
 func (a *Acceptor) remove(f *Feed) {
+	address, err := addressOf(f.endpoint.Address)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.feeds, f)
+	if err != nil || a.feeds[address] != f {
+		return
+	}
+	delete(a.feeds, address)
+	if a.byIP[address.Addr()]--; a.byIP[address.Addr()] == 0 {
+		delete(a.byIP, address.Addr())
+	}
+	a.changed.Add(1)
 }
 
-// feedOf is the feed that a message belongs to, nil for none.
-func (a *Acceptor) feedOf(remote net.Addr, topic []byte) *Feed {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var byIP *Feed
-	several := false
-	if ap, err := netip.ParseAddrPort(remote.String()); err == nil {
-		for f, address := range a.feeds {
-			if address.Addr().Unmap() == ap.Addr().Unmap() {
-				several = several || byIP != nil
-				byIP = f
-			}
-		}
-	}
-	if byIP != nil && !several {
-		return byIP
-	}
-	named, ok := addressOf(string(topic))
+// addressOf is an ip:port in the one form that is compared.
+func addressOf(s string) (netip.AddrPort, error) {
+	address, err := netip.ParseAddrPort(s)
+	return netip.AddrPortFrom(address.Addr().Unmap().WithZone(""), address.Port()), err
+}
+
+// named is the address in a topic kv@IP:PORT@MODEL.
+func named(topic string) (netip.AddrPort, bool) {
+	rest, ok := strings.CutPrefix(topic, "kv@")
 	if !ok {
+		return netip.AddrPort{}, false
+	}
+	text, _, _ := strings.Cut(rest, "@")
+	address, err := addressOf(text)
+	return address, err == nil
+}
+
+// byRemote is the feed of the only endpoint with a remote address, nil where there is none or several.
+func (a *Acceptor) byRemote(ip netip.Addr) *Feed {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if a.byIP[ip] != 1 {
 		return nil
 	}
-	for f, address := range a.feeds {
-		if address == named {
+	for address, f := range a.feeds {
+		if address.Addr() == ip {
 			return f
 		}
 	}
 	return nil
 }
 
-// addressOf is the address in a topic kv@ADDRESS:PORT@MODEL.
-func addressOf(topic string) (netip.AddrPort, bool) {
-	rest, ok := strings.CutPrefix(topic, "kv@")
+func (a *Acceptor) byTopic(topic string) *Feed {
+	address, ok := named(topic)
 	if !ok {
-		return netip.AddrPort{}, false
+		return nil
 	}
-	address, _, _ := strings.Cut(rest, "@")
-	ap, err := netip.ParseAddrPort(address)
-	return ap, err == nil
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.feeds[address]
 }
 
-// guest is a publisher that connected. It becomes a line once it is known whose.
+// nobodys counts a message that belongs to no endpoint.
+func (a *Acceptor) nobodys(remote net.Addr, topic []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stats.Messages.Add(1)
+	a.stats.Unattributed.Add(1)
+	if now := time.Now(); now.Sub(a.said) >= quiet {
+		a.said = now
+		a.logger.Warn("KV events of an engine that is no endpoint's; where several endpoints share an address the topic must be kv@IP:PORT@MODEL",
+			"remote", remote.String(), "topic", string(topic[:min(len(topic), 128)]))
+	}
+}
+
+func (a *Acceptor) handler(remote net.Addr) zmtp.Handler {
+	g := &guest{acceptor: a, remote: remote, links: make(map[string]*link)}
+	if address, err := addressOf(remote.String()); err == nil {
+		g.ip = address.Addr()
+	}
+	return g
+}
+
+// guest is a connection that an engine made, or something between engines and this process that passes on what several
+// publish. It implements zmtp.Handler.
 type guest struct {
 	acceptor *Acceptor
 	remote   net.Addr
-	lines    map[*Feed]*line
+	ip       netip.Addr
+
+	seen  uint64           // acceptor.changed when links were made
+	whole *link            // of all messages; nil: the topic tells
+	links map[string]*link // by topic; nil values: nobody's
 }
 
+// maxTopics is the most topics of one connection that are told apart.
+const maxTopics = 4096
+
 // Connected implements zmtp.Handler.
-func (g *guest) Connected(remote net.Addr) { g.remote = remote }
+func (g *guest) Connected(net.Addr) { g.look() }
+
+// look finds out whose the connection is, at its beginning and whenever feeds came or went.
+func (g *guest) look() {
+	g.seen = g.acceptor.changed.Load()
+	f := g.acceptor.byRemote(g.ip)
+	if f == nil {
+		g.leave(&g.whole)
+	} else if g.whole == nil || g.whole.feed != f {
+		g.leave(&g.whole)
+		g.whole = g.connect(f)
+	}
+	for topic, l := range g.links {
+		if l == nil || f != nil || g.acceptor.byTopic(topic) != l.feed {
+			delete(g.links, topic)
+			g.leave(&l) // again where it has several topics, which says nothing new
+		}
+	}
+}
+
+func (g *guest) connect(f *Feed) *link {
+	l := f.accept(g.remote)
+	if l != nil {
+		l.Connected(g.remote)
+	}
+	return l
+}
+
+// leave tells a feed that it is no longer its connection.
+func (g *guest) leave(l **link) {
+	if *l != nil {
+		(*l).Disconnected(nil)
+	}
+	*l = nil
+}
 
 // Message implements zmtp.Handler.
 func (g *guest) Message(frames [][]byte) {
-	topic, _, _, err := wire.ParseFrames(frames)
-	if err != nil {
-		return
+	if g.acceptor.changed.Load() != g.seen {
+		g.look()
 	}
-	f := g.acceptor.feedOf(g.remote, topic)
-	if f == nil {
-		g.acceptor.logger.Debug("KV events of no endpoint", "remote", g.remote.String(), "topic", string(topic))
-		return
-	}
-	l := g.lines[f]
+	l := g.whole
 	if l == nil {
-		if g.lines == nil {
-			g.lines = make(map[*Feed]*line)
+		l = g.byTopic(frames)
+	}
+	if l == nil {
+		var topic []byte
+		if len(frames) > 0 {
+			topic = frames[0]
 		}
-		l = newLine(f, socket{rank: f.endpoint.Rank, publisher: g.remote.String(), replay: f.boundReplay()})
-		g.lines[f] = l
-		l.Connected(g.remote)
+		g.acceptor.nobodys(g.remote, topic)
+		return
 	}
 	l.Message(frames)
 }
 
-// Disconnected implements zmtp.Handler.
-func (g *guest) Disconnected(err error) {
-	for _, l := range g.lines {
-		l.Disconnected(err)
+// byTopic is the link of a message's topic, nil where that names no endpoint.
+func (g *guest) byTopic(frames [][]byte) *link {
+	topic, _, _, err := wire.ParseFrames(frames)
+	if err != nil {
+		return nil
 	}
+	l, known := g.links[string(topic)]
+	if known || len(g.links) == maxTopics {
+		return l
+	}
+	f := g.acceptor.byTopic(string(topic))
+	for _, other := range g.links {
+		if other != nil && other.feed == f {
+			l = other // an engine may use several topics
+		}
+	}
+	if l == nil && f != nil {
+		l = g.connect(f)
+	}
+	g.links[string(topic)] = l
+	return l
 }
 
-// boundReplay is the replay socket of an engine that connects to publish; it listens all the same.
-func (f *Feed) boundReplay() string {
-	host, _, err := net.SplitHostPort(f.endpoint.Address)
-	if err != nil || f.config.ReplayPort == 0 {
-		return ""
+// Disconnected implements zmtp.Handler.
+func (g *guest) Disconnected(err error) {
+	if g.whole != nil {
+		g.whole.Disconnected(err)
 	}
-	return net.JoinHostPort(host, strconv.Itoa(f.config.ReplayPort))
+	for _, l := range g.links {
+		if l != nil {
+			l.Disconnected(err)
+		}
+	}
 }

@@ -1,43 +1,57 @@
 package kvevents
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"log/slog"
+	"math/rand/v2"
+	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/sluice-epp/sluice/cache/kvevents/cursor"
+	"github.com/sluice-epp/sluice/cache/kvevents/wire"
 	"github.com/sluice-epp/sluice/cache/kvevents/zmtp"
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
-// dialer opens a connection for a socket; zmtp.Dial is one.
-type dialer func(ctx context.Context, address string, socket zmtp.Socket, o zmtp.Options) (*zmtp.Conn, error)
-
-// Feed follows one endpoint.
+// Feed follows one endpoint instance.
 type Feed struct {
 	endpoint *scheduling.Endpoint
+	host     string // the endpoint's own
+	topic    []byte // prefix of the topics to read
 	config   Config
 	options  Options
 	logger   *slog.Logger
 	stats    *Stats
 	open     func(rank int) Sink
+	begun    time.Time
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	work   sync.WaitGroup
+	ctx   context.Context
+	end   context.CancelFunc
+	work  sync.WaitGroup
+	wake  chan struct{} // something is due earlier than run knows
+	ready chan struct{} // closed once, see readied
 
-	mu      sync.Mutex // guards what follows, and everything of the sources
-	sources map[int]*source
-	waiting map[string]bool // sockets that have not told anything yet
-	found   bool            // where to connect is known
-	ready   chan struct{}
-	isReady bool
-	said    map[string]time.Time // by kind of trouble
+	// restarted is a sign of a restart that nobody has taken in yet.
+	restarted atomic.Bool
+
+	mu      sync.Mutex // guards what follows, the sources and the links
+	closed  bool
+	readied bool
+	alarm   time.Time // when run wakes up by itself
+	asking
+	sources []*source
+	links   []*link // dialled ones
+	guests  int     // links of engines that connected, ever
+	decoder wire.Decoder
+	said    [subjects]time.Time
 }
 
-// Follow begins to follow an endpoint. open is called once for each data-parallel rank when it is first heard of or
-// configured, and gives the sink for what the rank says; it must not call the feed.
+// Follow begins to follow an endpoint; what its KVEvents say goes before what the engine says of itself, and that before c.
+// open is called once for each data-parallel rank when it is first configured or heard of, and gives the sink for what the
+// rank says.
 func Follow(e *scheduling.Endpoint, c Config, o Options, open func(rank int) Sink) *Feed {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -45,207 +59,234 @@ func Follow(e *scheduling.Endpoint, c Config, o Options, open func(rank int) Sin
 	if o.Stats == nil {
 		o.Stats = &Stats{}
 	}
-	if o.dial == nil {
-		o.dial = zmtp.Dial
-	}
 	f := &Feed{
-		endpoint: e, config: merge(c, e.KVEvents), options: o, logger: o.Logger.With("endpoint", e.Address), stats: o.Stats,
-		open: open, sources: make(map[int]*source), waiting: make(map[string]bool), ready: make(chan struct{}),
-		said: make(map[string]time.Time),
+		endpoint: e, config: c, options: o, logger: o.Logger.With("endpoint", e.Address), stats: o.Stats, open: open,
+		topic: []byte(cmp.Or(e.KVEvents.Topic, c.Topic)), begun: time.Now(), wake: make(chan struct{}, 1), ready: make(chan struct{}),
 	}
-	f.ctx, f.cancel = context.WithCancel(context.Background())
-	switch {
-	case e.KVEvents.Port < 0: // it publishes nothing
-		f.locate(nil)
-	case f.config.Bind:
-		f.locate(nil)
-		if o.Acceptor != nil {
-			o.Acceptor.add(f)
-		} else {
-			f.complain("bind", "no address is configured for engines to connect to")
+	f.ctx, f.end = context.WithCancel(context.Background())
+	var err error
+	if f.host, _, err = net.SplitHostPort(e.Address); err != nil || e.KVEvents.Port < 0 {
+		f.readied = true
+		close(f.ready)
+		if err != nil {
+			f.logger.Error("the endpoint's KV events cannot be followed", "error", err)
 		}
-	default:
-		f.work.Go(f.run)
+		return f
 	}
+	if f.guestsMay() {
+		o.Acceptor.add(f)
+	} else if e.KVEvents.Bind {
+		f.logger.Error("the endpoint's engine is to connect by itself, and no address is configured for that")
+	}
+	f.work.Go(f.run)
 	return f
 }
 
-// merge is the configuration of an endpoint that says some of it itself.
-func merge(c Config, e scheduling.KVEvents) Config {
-	if e.Port > 0 {
-		c.Port = e.Port
-	}
-	switch {
-	case e.ReplayPort < 0:
-		c.ReplayPort = 0
-	case e.ReplayPort > 0:
-		c.ReplayPort = e.ReplayPort
-	}
-	if e.Ranks > 0 {
-		c.Ranks = e.Ranks
-	}
-	if e.Topic != "" {
-		c.Topic = e.Topic
-	}
-	c.Bind = e.Bind
-	c.Discover = c.Discover && !e.NoDiscovery
-	return c
+// guestsMay reports whether the engine may connect by itself.
+func (f *Feed) guestsMay() bool {
+	return f.options.Acceptor != nil && (f.config.Bind || f.endpoint.KVEvents.Bind)
 }
 
-// run finds the endpoint's sockets and follows them, and looks again when none can be reached for long.
+// Ready is closed once every known rank was replayed or has given that up, for now or for good; that takes 10 s at most.
+func (f *Feed) Ready() <-chan struct{} { return f.ready }
+
+// Restarted takes a sign from elsewhere (the engine's metrics) that its process was started anew: what is known is
+// forgotten, and replayed from the beginning where there is a replay socket. Whatever the engine says after the call is
+// taken as the new process's.
+//
+// It is not for an engine that lost its cache and runs on, such as one that sleeps: a replay would bring back what is gone.
+func (f *Feed) Restarted() {
+	f.restarted.Store(true)
+	f.rouse()
+}
+
+// Close ends the feed's connections and goroutines and returns once they are gone. The sinks hear nothing afterwards.
+func (f *Feed) Close() error {
+	f.mu.Lock()
+	f.closed = true
+	for _, s := range f.sources {
+		s.drop()
+	}
+	f.mu.Unlock()
+	if f.guestsMay() {
+		f.options.Acceptor.remove(f)
+	}
+	f.end()
+	f.work.Wait()
+	return nil
+}
+
+// run does what is due by time.
 func (f *Feed) run() {
-	for wait := firstRetry; f.ctx.Err() == nil; wait = min(2*wait, lastRetry) {
-		sockets, asked := f.discover()
-		if len(sockets) == 0 {
-			f.locate(nil) // nothing to wait for
-			f.sleep(wait)
-			continue
-		}
-		f.follow(sockets, asked)
-		wait = firstRetry
-	}
-}
-
-func (f *Feed) sleep(d time.Duration) {
-	timer := time.NewTimer(d)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-f.ctx.Done():
-	}
-}
-
-// follow keeps connections to sockets until the feed ends or the endpoint turns out to publish elsewhere.
-func (f *Feed) follow(sockets []socket, asked bool) {
-	f.locate(sockets)
-	ctx, cancel := context.WithCancel(f.ctx)
-	defer cancel()
-	var group sync.WaitGroup
-	defer group.Wait()
-	defer cancel()
-	lines := make([]*line, len(sockets))
-	for i, s := range sockets {
-		l := newLine(f, s)
-		lines[i] = l
-		group.Go(func() {
-			sub := &zmtp.Subscriber{Address: s.publisher, Options: zmtp.Options{MaxFrameBytes: maxMessage}}
-			if s.topic != "" {
-				sub.Topics = [][]byte{[]byte(s.topic)}
-			}
-			if err := sub.Run(ctx, l); err != nil && ctx.Err() == nil {
-				f.complain("address", "the endpoint's KV events cannot be followed", "error", err)
-				l.Disconnected(err)
-			}
-		})
-	}
-	again := lookAgain
-	if !asked {
-		again = lookSoon // the engine has not spoken yet: it may be starting
-	}
-	for f.ctx.Err() == nil {
-		f.sleep(again)
-		if anyUp(lines) || !f.config.Discover || f.ctx.Err() != nil {
-			continue
+	for {
+		alarm, ok := f.tick()
+		if !ok {
+			return
 		}
-		next, answered := f.discover()
-		if answered && (!asked || !equalSockets(next, sockets)) {
-			f.logger.Info("the endpoint publishes its KV events elsewhere")
+		timer.Reset(time.Until(alarm))
+		select {
+		case <-timer.C:
+		case <-f.wake:
+		case <-f.ctx.Done():
 			return
 		}
 	}
 }
 
-func equalSockets(a, b []socket) bool {
-	if len(a) != len(b) {
+// tick does what is due, and says when the next thing is; it is not ok once the feed ended.
+func (f *Feed) tick() (alarm time.Time, ok bool) {
+	if !f.enter() {
+		return time.Time{}, false
+	}
+	defer f.mu.Unlock()
+	now := time.Now()
+	alarm = now.Add(time.Hour)
+	sooner := func(at time.Time) {
+		if !at.IsZero() && at.Before(alarm) {
+			alarm = at
+		}
+	}
+	for _, s := range f.sources {
+		if next := s.cursor.Next(); !next.IsZero() && !next.After(now) {
+			s.do(s.cursor.Tick(now), nil)
+		}
+		sooner(s.cursor.Next())
+	}
+	if at := f.locateAt(now); !at.IsZero() && !at.After(now) {
+		f.locating = true
+		f.work.Go(f.locate)
+	} else {
+		sooner(at)
+	}
+	sooner(f.checkReady(now))
+	f.alarm = alarm
+	return alarm, true
+}
+
+// rouse makes run look again at what is due.
+func (f *Feed) rouse() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// enter takes the lock and takes in a sign of a restart that came before; it reports false, and does not hold the lock,
+// where the feed is closed.
+func (f *Feed) enter() bool {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
 		return false
 	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
+	if f.restarted.Load() && f.restarted.Swap(false) {
+		for _, s := range f.sources {
+			s.do(s.cursor.Restarted(time.Now()), nil)
 		}
 	}
 	return true
 }
 
-func anyUp(lines []*line) bool {
-	for _, l := range lines {
-		if l.isUp() {
-			return true
+// checkReady closes Ready as soon as there is nothing to wait for any more, and returns when to look again otherwise.
+func (f *Feed) checkReady(now time.Time) (again time.Time) {
+	if f.readied {
+		return time.Time{}
+	}
+	deadline := f.begun.Add(readyAfter)
+	waiting := !f.located
+	for _, s := range f.sources {
+		waiting = waiting || s.configured && !s.cursor.Settled() && !s.unreachable(now)
+	}
+	if waiting && now.Before(deadline) {
+		if at := f.begun.Add(patience); at.After(now) {
+			return at
 		}
+		return deadline
 	}
-	return false
+	f.readied = true
+	close(f.ready)
+	return time.Time{}
 }
 
-// locate notes the sockets that readiness waits for.
-func (f *Feed) locate(sockets []socket) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.found {
-		return
-	}
-	f.found = true
-	for _, s := range sockets {
-		f.waiting[s.publisher] = true
-		f.sourceOf(s.rank, s.replay)
-	}
-	f.checkReady()
-}
-
-// settle says that there is nothing to wait for at a socket any more.
-func (f *Feed) settle(publisher string) {
-	delete(f.waiting, publisher)
-	f.checkReady()
-}
-
-func (f *Feed) checkReady() {
-	if f.found && !f.isReady && len(f.waiting) == 0 {
-		f.isReady = true
-		close(f.ready)
-	}
-}
-
-// Ready is closed once the past of every rank is known, or it is clear that it will not be soon.
-func (f *Feed) Ready() <-chan struct{} { return f.ready }
-
-// Restarted takes in a sign from elsewhere that the engine was started anew: everything is forgotten, and read again where
-// the engine has a replay socket.
-func (f *Feed) Restarted() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// find is the source of a rank, nil where there is none.
+func (f *Feed) find(rank int) *source {
 	for _, s := range f.sources {
-		s.do(s.cursor.Restarted(time.Now()), nil)
-	}
-}
-
-// Close ends the feed's connections and goroutines, and returns once they are gone. The sinks hear nothing afterwards.
-func (f *Feed) Close() error {
-	if f.options.Acceptor != nil {
-		f.options.Acceptor.remove(f)
-	}
-	f.cancel()
-	f.work.Wait()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, s := range f.sources {
-		s.closed = true
-		s.schedule()
+		if s.rank == rank {
+			return s
+		}
 	}
 	return nil
 }
 
-// complain says something in the log, the same kind of thing once in a while only.
-func (f *Feed) complain(kind, message string, args ...any) {
+// add opens the source of a rank; nil beyond the bound.
+func (f *Feed) add(rank int) *source {
+	if len(f.sources) == maxRanks {
+		return nil
+	}
+	s := &source{feed: f, rank: rank, place: -1, sink: f.open(rank)}
+	s.cursor = cursor.New(cursor.Config{CanReplay: f.options.Snapshots != nil, Jitter: jitter}, time.Now())
+	f.sources = append(f.sources, s)
+	return s
+}
+
+// zmtpOptions bound a connection to an engine.
+func (f *Feed) zmtpOptions() zmtp.Options {
+	return zmtp.Options{MaxFrameBytes: maxMessage, HandshakeTimeout: dialTimeout, DialContext: f.options.DialContext}
+}
+
+// SourceInfo is how things stand with one source.
+type SourceInfo struct {
+	Rank      int
+	State     cursor.State
+	Reason    cursor.Reason // of the state
+	Publisher string        // host:port, of the engine's side; empty where none is connected or dialled
+	Replay    string        // host:port; empty for none
+	Last      uint64        // sequence number of the last message applied, where Any
+	Any       bool
+}
+
+// Sources tells how things stand with every rank, in the order in which they were heard of.
+func (f *Feed) Sources() []SourceInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.complainLocked(kind, message, args...)
-}
-
-func (f *Feed) complainLocked(kind, message string, args ...any) {
-	if at, ok := f.said[kind]; ok && time.Since(at) < quiet {
-		return
+	list := make([]SourceInfo, len(f.sources))
+	for i, s := range f.sources {
+		list[i] = SourceInfo{Rank: s.rank, State: s.cursor.State(), Reason: s.cursor.Reason(), Replay: s.replayAt}
+		list[i].Last, list[i].Any = s.cursor.Last()
+		if s.link != nil {
+			list[i].Publisher = s.link.address
+		}
 	}
-	f.said[kind] = time.Now()
-	f.logger.Warn(message, args...)
+	return list
 }
 
-var errClosed = errors.New("closed")
+// subject is a kind of thing to say in the log.
+type subject uint8
+
+const (
+	aboutConnection subject = iota
+	aboutReplay
+	aboutForgetting
+	aboutMessages
+	aboutOverflow
+	aboutRanks
+	aboutPlaces
+	subjects
+)
+
+// may reports whether a kind of thing may be said in the log again.
+func (f *Feed) may(about subject) bool {
+	now := time.Now()
+	if at := f.said[about]; !at.IsZero() && now.Sub(at) < quiet {
+		return false
+	}
+	f.said[about] = now
+	return true
+}
+
+// jitter spreads a delay by a quarter either way.
+func jitter(d time.Duration) time.Duration {
+	return d - d/4 + time.Duration(rand.Int64N(int64(d/2)+1))
+}

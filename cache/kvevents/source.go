@@ -1,8 +1,7 @@
 package kvevents
 
 import (
-	"context"
-	"math/rand/v2"
+	"bytes"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -11,159 +10,168 @@ import (
 	"github.com/sluice-epp/sluice/cache/kvevents/wire"
 )
 
-// source is one rank of an endpoint: its cursor, its sink, and what waits for a replay. The feed's lock guards it.
+// source is one data-parallel rank: its cursor, its sink, and the messages that are held for it. The feed's lock guards
+// it.
 type source struct {
-	feed   *Feed
-	rank   int
-	replay string // address of its replay socket; empty for none
-	cursor *cursor.Cursor
-	sink   Sink
-	state  cursor.State
-	closed bool
+	feed       *Feed
+	rank       int  // as its publisher calls itself, once it has
+	place      int  // the rank that it was configured as; -1: it was only heard of
+	configured bool // it still is
+	sink       Sink
+	cursor     *cursor.Cursor
+	state      cursor.State // that the sink knows
 
-	buffer      []held
-	bytes       int
-	attempt     int                // counts replays; a message of an earlier one is stale
-	stopReplay  context.CancelFunc // nil: none is under way
-	onSettled   []string // sockets that wait for this source's past
-	decoder     wire.Decoder
-	timer       *time.Timer
+	link  *link // the connection that it is heard on; nil: none yet
+	heard *link // the one that brought the last message
+
+	replayAt string // host:port of the replay socket; empty for none
+	replay   *replay
+
+	held  []held
+	bytes int // of held
 }
 
-// held is a message that waits for a replay.
+// held is a copy of a message.
 type held struct {
-	message cursor.Message
+	cursor.Message
 	payload []byte
 }
 
-// sourceOf is the source of a rank; it is made where there is none, nil beyond any bound.
-func (f *Feed) sourceOf(rank int, replay string) *source {
-	if s := f.sources[rank]; s != nil {
-		if replay != "" && s.replay != replay {
-			s.replay = replay
-			s.do(s.cursor.CanReplay(true), nil)
-		}
-		return s
-	}
-	if len(f.sources) == maxRanks {
-		return nil
-	}
-	s := &source{feed: f, rank: rank, replay: replay, sink: f.open(rank)}
-	s.cursor = cursor.New(cursor.Config{CanReplay: replay != "", Jitter: jitter}, time.Now())
-	f.sources[rank] = s
-	return s
+// message is one with what was read of it.
+type message struct {
+	cursor.Message
+	payload  []byte
+	batch    *wire.Batch // nil: Unreadable
+	replayed bool
 }
 
-// do carries a step out. b is the message that it is about, nil for none.
-func (s *source) do(step cursor.Step, b *incoming) {
-	if s.closed {
-		return
+// read makes a message of a payload. An unreadable one takes its place in the sequence all the same: a replay would bring
+// the same bytes.
+func read(d *wire.Decoder, seq uint64, payload []byte) (m message, err error) {
+	m.Seq, m.payload, m.Print = seq, payload, xxh3.Hash(payload)
+	if m.batch, err = d.Decode(payload); err != nil {
+		m.Unreadable = true
+		return m, err
 	}
+	m.Clears = m.batch.Clears()
+	return m, nil
+}
+
+// do carries a step out and tells what it has changed. m is the message that it is about, nil for none.
+func (s *source) do(step cursor.Step, m *message) {
+	s.carryOut(step, m)
+	f := s.feed
+	if state := s.cursor.State(); state != s.state {
+		s.state = state
+		f.stats.changes[s.cursor.Reason()].Add(1)
+		s.sink.State(state)
+	}
+	if next := s.cursor.Next(); !next.IsZero() && next.Before(f.alarm) || !f.readied && s.cursor.Settled() {
+		f.rouse()
+	}
+}
+
+func (s *source) carryOut(step cursor.Step, m *message) {
+	stats := s.feed.stats
 	if step.Forget != 0 {
-		s.feed.stats.forgets[step.Forget].Add(1)
-		s.feed.logger.Info("what was known of an engine's cache is forgotten", "rank", s.rank, "cause", step.Forget.String())
+		stats.forgets[step.Forget].Add(1)
+		if s.feed.may(aboutForgetting) {
+			s.feed.logger.Info("what was known of an engine's cache is forgotten", "rank", s.rank, "cause", step.Forget.String())
+		}
 		s.sink.Forget(step.Forget)
+	}
+	if step.Gap {
+		stats.Gaps.Add(1)
 	}
 	if step.Held == cursor.HeldDrop {
 		s.drop()
 	}
-	if step.Gap {
-		s.feed.stats.Gaps.Add(1)
-	}
 	switch step.Verdict {
 	case cursor.Apply:
-		s.sink.Apply(b.batch)
+		s.apply(m)
 		if step.Keep {
-			s.hold(b)
+			s.hold(m)
 		}
 	case cursor.Ignore:
-		s.feed.stats.Duplicates.Add(1)
+		if !m.replayed {
+			stats.Duplicates.Add(1)
+		}
 	case cursor.Hold:
-		s.hold(b)
+		s.hold(m)
 	}
 	switch step.Ask {
 	case cursor.AskReplay:
-		s.startReplay(step.From)
+		s.startReplay(step.From, step.Whole)
 	case cursor.AskStop:
-		s.endReplay()
+		s.stopReplay()
 	}
 	if step.Held == cursor.HeldRelease {
 		s.release()
 	}
-	s.tellState()
 }
 
-// tellState passes on what the step has changed.
-func (s *source) tellState() {
-	if now := s.cursor.State(); now != s.state {
-		s.state = now
-		s.sink.State(now)
+func (s *source) apply(m *message) {
+	stats := s.feed.stats
+	stats.Applied.Add(1)
+	if m.replayed {
+		stats.Replayed.Add(1)
 	}
-	if s.cursor.Settled() {
-		for _, publisher := range s.onSettled {
-			s.feed.settle(publisher)
-		}
-		s.onSettled = nil
-	}
-	s.schedule()
-}
-
-// schedule wakes the source when its cursor has something to do.
-func (s *source) schedule() {
-	if s.timer != nil {
-		s.timer.Stop()
-		s.timer = nil
-	}
-	next := s.cursor.Next()
-	if next.IsZero() || s.closed {
+	if m.batch == nil {
 		return
 	}
-	s.timer = time.AfterFunc(max(0, time.Until(next)), func() {
-		s.feed.mu.Lock()
-		defer s.feed.mu.Unlock()
-		if !s.closed {
-			s.do(s.cursor.Tick(time.Now()), nil)
+	stats.BadEvents.Add(int64(m.batch.Bad))
+	stats.UnknownEvents.Add(int64(m.batch.Unknown))
+	s.sink.Apply(m.batch)
+}
+
+// hold keeps a copy of a message.
+func (s *source) hold(m *message) {
+	stats := s.feed.stats
+	if len(s.held) == maxHeld || s.bytes+len(m.payload) > maxHeldBytes {
+		stats.Dropped.Add(int64(len(s.held)) + 1)
+		if s.feed.may(aboutOverflow) {
+			s.feed.logger.Warn("too many KV events wait for a replay and are dropped", "rank", s.rank, "messages", len(s.held)+1)
 		}
-	})
-}
-
-// incoming is a message with what was read of it.
-type incoming struct {
-	message cursor.Message
-	payload []byte
-	batch   *wire.Batch
-}
-
-// hold keeps a copy of a message until a replay is over.
-func (s *source) hold(b *incoming) {
-	if len(s.buffer) >= maxBuffered || s.bytes+len(b.payload) > maxBufferedBytes {
-		s.feed.stats.Dropped.Add(int64(len(s.buffer)) + 1)
-		s.do(s.cursor.Overflowed(), nil)
+		s.carryOut(s.cursor.Overflowed(), nil)
 		return
 	}
-	s.buffer = append(s.buffer, held{b.message, append([]byte(nil), b.payload...)})
-	s.bytes += len(b.payload)
+	s.held = append(s.held, held{m.Message, bytes.Clone(m.payload)})
+	s.bytes += len(m.payload)
+	stats.Held.Add(1)
+	stats.HeldBytes.Add(int64(len(m.payload)))
 }
 
-func (s *source) drop() { s.buffer, s.bytes = nil, 0 }
+// drop forgets the held messages.
+func (s *source) drop() {
+	s.feed.stats.Held.Add(-int64(len(s.held)))
+	s.feed.stats.HeldBytes.Add(-int64(s.bytes))
+	s.held, s.bytes = nil, 0
+}
 
 // release passes the held messages to the cursor again.
 func (s *source) release() {
-	waiting := s.buffer
+	waiting := s.held
 	s.drop()
+	var d wire.Decoder // the feed's is in use: it holds the message that this step is about
 	for _, h := range waiting {
-		batch, err := s.decoder.Decode(h.payload)
-		if err != nil {
-			batch = &wire.Batch{}
-		}
-		s.do(s.cursor.Live(time.Now(), h.message), &incoming{h.message, h.payload, batch})
+		m, _ := read(&d, h.Seq, h.payload) // an error was counted when it came
+		s.carryOut(s.cursor.Live(time.Now(), m.Message), &m)
 	}
 }
 
-// jitter spreads a delay by a quarter either way.
-func jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.75 + rand.Float64()/2))
+// unreachable reports whether it is no use to wait for the source's connection any longer.
+func (s *source) unreachable(now time.Time) bool {
+	if s.link != nil && s.link.up {
+		return false
+	}
+	return s.link != nil && s.link.failures >= failedDials || !now.Before(s.feed.begun.Add(patience))
 }
 
-// print is what messages are told apart by.
-func print(payload []byte) uint64 { return xxh3.Hash(payload) }
+// replayFrom says where the source's replay socket is; empty for none.
+func (s *source) replayFrom(address string) {
+	if s.replayAt == address {
+		return
+	}
+	s.replayAt = address
+	s.do(s.cursor.CanReplay(address != "" || s.feed.options.Snapshots != nil), nil)
+}
