@@ -175,10 +175,11 @@ func (j *job) run() {
 	defer j.release()
 	defer j.cancel()
 	begun := time.Now()
-	joined, refused := false, false
 	var answer render.Answer
-	err := error(nil)
+	var joined bool
+	var err error
 	if j.parts != nil && !j.verify {
+		var refused bool
 		answer, refused, err = j.join(j.call)
 		joined = err == nil && !refused
 	}
@@ -258,7 +259,7 @@ func (j *job) join(call *render.Call) (a render.Answer, refused bool, err error)
 	both.Go(func() { anchor, errAnchor = j.ask(call, &j.parts.anchor) })
 	answer, errAnswer = j.ask(call, &j.parts.answer)
 	both.Wait()
-	if err = errors.Join(errAnchor, errAnswer); err != nil {
+	if err := errors.Join(errAnchor, errAnswer); err != nil {
 		return a, false, err
 	}
 	tokens, ok := memo.Join(j.parts.known.Tokens, anchor.Tokens, answer.Tokens)

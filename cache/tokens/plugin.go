@@ -32,11 +32,17 @@ type Options struct {
 	Transport http.RoundTripper
 }
 
+// logger is the logger, or one that drops everything.
+func (o Options) logger() *slog.Logger {
+	if o.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return o.Logger
+}
+
 // Type is token-producer. To be called once per Registerer.
 func Type(o Options) scheduling.PluginType {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = o.logger()
 	m := newCollector()
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(m, m.seconds)

@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -71,9 +72,14 @@ func (h *harness) reload(change func(*Parameters)) {
 // ask returns what is published for a request, and its flight.
 func (h *harness) ask(r *scheduling.Request) (scheduling.TokenizedPrompt, *scheduling.Flight) {
 	h.t.Helper()
+	return h.askWithin(h.t.Context(), r)
+}
+
+func (h *harness) askWithin(ctx context.Context, r *scheduling.Request) (scheduling.TokenizedPrompt, *scheduling.Flight) {
+	h.t.Helper()
 	c := h.scheduler.Begin(h.pool.Snapshot(), r, 0)
 	defer h.scheduler.End(c)
-	h.scheduler.Produce(h.t.Context(), c)
+	h.scheduler.Produce(ctx, c)
 	got, ok := h.scheduler.Plugin("first").(*firstPicker).prompt.In(c).Get()
 	if !ok {
 		h.t.Fatal("nothing is published")

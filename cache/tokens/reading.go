@@ -138,9 +138,9 @@ func isSystem(m fields.Message) bool {
 const lookBack = 16
 
 // beginning is the longest beginning of the conversation that the memo holds, and its number of messages.
-func (rd *reading) beginning(store *memo.Store) (known *memo.Prompt, messages int) {
+func (rd *reading) beginning(store *memo.Store) (*memo.Prompt, int) {
 	for i := len(rd.keys) - 2; i >= 0 && i >= len(rd.keys)-1-lookBack; i-- {
-		if known = store.Get(rd.keys[i]); known != nil {
+		if known := store.Get(rd.keys[i]); known != nil {
 			return known, i + 1
 		}
 	}

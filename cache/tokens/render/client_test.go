@@ -221,7 +221,7 @@ func TestExpire(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newTestClient(func(r *http.Request) (*http.Response, error) {
 					if tc.readsBody {
-						io.ReadAll(r.Body)
+						_, _ = io.ReadAll(r.Body)
 					}
 					select {
 					case <-time.After(time.Second):
@@ -368,7 +368,7 @@ func TestClosedIdleConnection(t *testing.T) {
 func TestExpireWhileSending(t *testing.T) {
 	over := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		io.CopyN(io.Discard, r.Body, 1000)
+		_, _ = io.CopyN(io.Discard, r.Body, 1000)
 		<-over
 	}))
 	defer server.Close()
