@@ -1,6 +1,7 @@
 package vllm
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/sluice-epp/sluice/test/lab"
@@ -65,6 +66,24 @@ func (s *stack) ask(t *testing.T, name string, r request, to *engine) answer {
 			name, got.prompt, d.engine.name, got.cached, predicted, events[d.engine], story)
 	}
 	return got
+}
+
+// tokensAreTrue checks what Sluice's own comparison of tokens came to since it was last started, and that it had something
+// to compare: tokens that it put together from a conversation's earlier turns.
+func (s *stack) tokensAreTrue(t *testing.T) {
+	t.Helper()
+	m := s.sluice.metrics(t)
+	for name, v := range m {
+		if strings.HasPrefix(name, "sluice_token_") && !strings.Contains(name, "_bucket") {
+			t.Logf("%s %v", name, v)
+		}
+	}
+	if n := m.sum("sluice_token_checks_total", `result="mismatch"`); n > 0 {
+		t.Errorf("%d prompts had other tokens than the engine counts", n)
+	}
+	if n := m.sum("sluice_token_inexact_prompts_total"); n > 0 {
+		t.Errorf("%d prompts went without exact tokens", n)
+	}
 }
 
 // turn asks the next question of a conversation.

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 )
@@ -17,6 +18,8 @@ type process struct {
 	pid    int
 	exited chan struct{} // closed once the program is gone
 	exit   error         // how it went, set before exited closes
+
+	unguard func()
 }
 
 // launch starts a program for t, which ends with the owner: a test, or one that t is a part of. Its output is appended to
@@ -45,6 +48,7 @@ func launch(t, owner *testing.T, folder, name string, cmd *exec.Cmd) *process {
 		t.Fatalf("start %s: %v", name, err)
 	}
 	p.pid = cmd.Process.Pid
+	p.unguard = sync.OnceFunc(guard(t, p.pid))
 	owner.Cleanup(func() {
 		p.stop()
 		if owner.Failed() {
@@ -58,6 +62,7 @@ func launch(t, owner *testing.T, folder, name string, cmd *exec.Cmd) *process {
 func (p *process) kill() {
 	killGroup(p.pid)
 	<-p.exited
+	p.unguard()
 }
 
 // stop lets the program end by itself for a while, then ends the group.

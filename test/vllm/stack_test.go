@@ -19,14 +19,14 @@ import (
 // subsetHeader makes Envoy restrict the pick to the engines that it lists.
 const subsetHeader = "x-engine"
 
-// A budget that a busy machine keeps: a prompt whose tokens come too late has no exact prediction.
+// The budget of a prompt's tokens is one that a busy machine keeps: where they come too late there is no prediction.
 const configuration = `
 apiVersion: sluice/v1alpha1
 kind: EndpointPickerConfig
-server: {decisionHeader: true, drainDelay: 0s}
+server: {decisionHeader: true, drainDelay: 0s, produceTimeout: 10s}
 plugins:
   - type: token-producer
-    parameters: {vllm: {timeout: 20s}}
+    parameters: {vllm: {endpoints: true, timeout: 10s}}
   - type: precise-prefix-cache-producer
     parameters: {speculativeIndexing: false}
 `

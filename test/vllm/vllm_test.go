@@ -34,6 +34,7 @@ func TestVLLM(t *testing.T) {
 		t.Run("restart of "+e.name, func(t *testing.T) { testRestart(t, s, e) })
 	}
 	t.Run("another walk", func(t *testing.T) { testWalk(t, s, 50) })
+	s.tokensAreTrue(t)
 	t.Logf("%d requests compared, %d excepted, %d mismatches; %d of %d tokens were cached; %.0f s",
 		s.report.compared, s.report.excepted, s.report.mismatches, s.report.cached, s.report.prompt, time.Since(begin).Seconds())
 }
