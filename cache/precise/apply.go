@@ -302,7 +302,7 @@ func (s *source) largest(first *group) (t *tier, g *group) {
 // hold makes a tier's group have a block that the source has elsewhere; it returns the block's place.
 func (s *source) hold(t *tier, g *group, name uint64, at chain.Ref) chain.Ref {
 	s.ghosts.take(name, at)
-	if t.complete(g, name) {
+	if t.complete(g, name, at) {
 		if ref, ok := s.store.Set(t.holder, at); ok {
 			at = ref.Bare()
 			if ref.Held() {
@@ -321,11 +321,11 @@ func (s *source) hold(t *tier, g *group, name uint64, at chain.Ref) chain.Ref {
 	return at
 }
 
-// complete reports whether all groups of a tier besides one have a block.
-func (t *tier) complete(besides *group, name uint64) bool {
+// complete reports whether all groups of a tier besides one have a block, at the same place.
+func (t *tier) complete(besides *group, name uint64, at chain.Ref) bool {
 	for i := range t.groups {
 		if g := &t.groups[i]; g != besides {
-			if _, ok := g.table.Find(name); !ok {
+			if place, ok := g.table.Get(name); !ok || chain.Ref(place).Place() != at.Place() {
 				return false
 			}
 		}
@@ -337,8 +337,8 @@ func (t *tier) complete(besides *group, name uint64) bool {
 // because a request asked it to.
 func (s *source) storedAgain(t *tier, g *group, name uint64, slot int) {
 	s.applied(1)
-	if s.doubted > 0 && t.complete(g, name) {
-		if ref, ok := s.store.Set(t.holder, chain.Ref(g.table.Place(slot))); ok { // it is true again
+	if at := chain.Ref(g.table.Place(slot)); s.doubted > 0 && t.complete(g, name, at) {
+		if ref, ok := s.store.Set(t.holder, at); ok { // it is true again
 			g.table.Move(slot, uint64(ref.Bare()))
 		}
 	}
@@ -396,7 +396,7 @@ func (s *source) unroute(t *tier, at chain.Ref) {
 func (s *source) vanished(t *tier, g *group, name uint64, at chain.Ref) {
 	s.blocks--
 	s.stats.blocks.Add(-1)
-	if t.complete(g, name) && !s.aliases.leave(t.holder, at) {
+	if t.complete(g, name, at) && !s.aliases.leave(t.holder, at) {
 		s.store.Move(t.holder, s.shadow, at)
 	}
 	if s.inTables(name, at) || s.ghosts.has(name, at) {

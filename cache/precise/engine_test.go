@@ -200,7 +200,7 @@ func (s *source) checkTable(t *tier, g *group) (err error) {
 			err = fmt.Errorf("block %x has no place", name)
 		case s.doubted == 0 && len(t.groups) == 1 && len(s.aliases.held) == 0 && len(s.aliases.names) == 0 && !s.store.Holds(t.holder, ref):
 			err = fmt.Errorf("block %x does not count", name)
-		case !t.complete(g, name) && s.store.Holds(t.holder, ref) && len(s.aliases.names) == 0:
+		case !t.complete(g, name, ref) && s.store.Holds(t.holder, ref) && len(s.aliases.names) == 0:
 			err = fmt.Errorf("block %x counts, and not every group has it", name)
 		}
 		return err == nil
