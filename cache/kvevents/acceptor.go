@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,9 +30,32 @@ type Acceptor struct {
 
 	mu    sync.RWMutex
 	feeds map[netip.AddrPort]*Feed // by the endpoint's address
-	byIP  map[netip.Addr]int       // how many of them have it
-	stats *Stats                   // of the feed that came last
-	said  time.Time                // when the log last told of messages of nobody
+	byIP  map[netip.Addr]*house
+	stats *Stats    // of the feed that came last
+	said  time.Time // when the log last told of messages of nobody
+}
+
+// house is what has one IP address: endpoints, and connections that engines made.
+type house struct {
+	feeds  map[netip.AddrPort]*Feed
+	guests map[*guest]struct{}
+}
+
+// at is what has an address; the lock is held.
+func (a *Acceptor) at(ip netip.Addr) *house {
+	h := a.byIP[ip]
+	if h == nil {
+		h = &house{feeds: make(map[netip.AddrPort]*Feed), guests: make(map[*guest]struct{})}
+		a.byIP[ip] = h
+	}
+	return h
+}
+
+// tidy drops an address that nothing has any more; the lock is held.
+func (a *Acceptor) tidy(ip netip.Addr) {
+	if h := a.byIP[ip]; h != nil && len(h.feeds)+len(h.guests) == 0 {
+		delete(a.byIP, ip)
+	}
 }
 
 // Listen opens an Acceptor on host:port; an empty host means every address. Acceptor.Close ends it.
@@ -57,7 +82,7 @@ func Listen(address string, logger *slog.Logger) (*Acceptor, error) {
 
 func newAcceptor(logger *slog.Logger) *Acceptor {
 	return &Acceptor{
-		logger: logger, done: make(chan struct{}), feeds: make(map[netip.AddrPort]*Feed), byIP: make(map[netip.Addr]int),
+		logger: logger, done: make(chan struct{}), feeds: make(map[netip.AddrPort]*Feed), byIP: make(map[netip.Addr]*house),
 		stats: &Stats{},
 	}
 }
@@ -78,7 +103,8 @@ func (a *Acceptor) Close() error {
 	return a.err
 }
 
-// add makes a feed known. Of two for one address the later one counts: it is of a later instance.
+// add makes a feed known, to connections that stand as well. Of two for one address the later one counts: it is of a later
+// instance.
 func (a *Acceptor) add(f *Feed) {
 	address, err := addressOf(f.endpoint.Address)
 	if err != nil {
@@ -86,13 +112,19 @@ func (a *Acceptor) add(f *Feed) {
 		return
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.feeds[address] == nil {
-		a.byIP[address.Addr()]++
-	}
-	a.feeds[address] = f
+	h := a.at(address.Addr())
+	a.feeds[address], h.feeds[address] = f, f
 	a.stats = f.stats
 	a.changed.Add(1)
+	guests := slices.Collect(maps.Keys(h.guests))
+	a.mu.Unlock()
+	for _, g := range guests {
+		g.mu.Lock()
+		if !g.gone {
+			g.look()
+		}
+		g.mu.Unlock()
+	}
 }
 
 func (a *Acceptor) remove(f *Feed) {
@@ -103,9 +135,8 @@ func (a *Acceptor) remove(f *Feed) {
 		return
 	}
 	delete(a.feeds, address)
-	if a.byIP[address.Addr()]--; a.byIP[address.Addr()] == 0 {
-		delete(a.byIP, address.Addr())
-	}
+	delete(a.at(address.Addr()).feeds, address)
+	a.tidy(address.Addr())
 	a.changed.Add(1)
 }
 
@@ -130,11 +161,8 @@ func named(topic string) (netip.AddrPort, bool) {
 func (a *Acceptor) byRemote(ip netip.Addr) *Feed {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	if a.byIP[ip] != 1 {
-		return nil
-	}
-	for address, f := range a.feeds {
-		if address.Addr() == ip {
+	if h := a.byIP[ip]; h != nil && len(h.feeds) == 1 {
+		for _, f := range h.feeds {
 			return f
 		}
 	}
@@ -179,6 +207,8 @@ type guest struct {
 	remote   net.Addr
 	ip       netip.Addr
 
+	mu    sync.Mutex // taken before the acceptor's and the feeds'
+	gone  bool
 	seen  uint64           // acceptor.changed when links were made
 	whole *link            // of all messages; nil: the topic tells
 	links map[string]*link // by topic; nil values: nobody's
@@ -188,7 +218,15 @@ type guest struct {
 const maxTopics = 4096
 
 // Connected implements zmtp.Handler.
-func (g *guest) Connected(net.Addr) { g.look() }
+func (g *guest) Connected(net.Addr) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a := g.acceptor
+	a.mu.Lock()
+	a.at(g.ip).guests[g] = struct{}{}
+	a.mu.Unlock()
+	g.look()
+}
 
 // look finds out whose the connection is, at its beginning and whenever feeds came or went.
 func (g *guest) look() {
@@ -226,6 +264,8 @@ func (g *guest) leave(l **link) {
 
 // Message implements zmtp.Handler.
 func (g *guest) Message(frames [][]byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.acceptor.changed.Load() != g.seen {
 		g.look()
 	}
@@ -269,6 +309,14 @@ func (g *guest) byTopic(frames [][]byte) *link {
 
 // Disconnected implements zmtp.Handler.
 func (g *guest) Disconnected(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gone = true
+	a := g.acceptor
+	a.mu.Lock()
+	delete(a.at(g.ip).guests, g)
+	a.tidy(g.ip)
+	a.mu.Unlock()
 	if g.whole != nil {
 		g.whole.Disconnected(err)
 	}

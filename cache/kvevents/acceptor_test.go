@@ -17,19 +17,19 @@ import (
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
-// house is an acceptor without a socket: engines visit it by calling its handlers.
-type house struct {
+// inn is an acceptor without a socket: engines visit it by calling its handlers.
+type inn struct {
 	*Acceptor
 	t *testing.T
 	r *rig // for its network and counters
 }
 
-func newHouse(t *testing.T) *house {
-	return &house{newAcceptor(slog.New(slog.DiscardHandler)), t, newRig(t)}
+func newInn(t *testing.T) *inn {
+	return &inn{newAcceptor(slog.New(slog.DiscardHandler)), t, newRig(t)}
 }
 
 // follow begins to follow an endpoint whose engine connects by itself.
-func (h *house) follow(address string, change ...func(e *scheduling.Endpoint, c *Config)) (*Feed, *recorder) {
+func (h *inn) follow(address string, change ...func(e *scheduling.Endpoint, c *Config)) (*Feed, *recorder) {
 	rec := newRecorder(h.t)
 	e := &scheduling.Endpoint{EndpointSpec: scheduling.EndpointSpec{Address: address, KVEvents: scheduling.KVEvents{Bind: true}}}
 	c := Config{Port: 5557}
@@ -51,7 +51,7 @@ type visitor struct {
 	seq   uint64
 }
 
-func (h *house) visit(remote, topic string, id int) *visitor {
+func (h *inn) visit(remote, topic string, id int) *visitor {
 	address := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(remote))
 	v := &visitor{Handler: h.handler(address), topic: topic, id: id}
 	v.Connected(address)
@@ -68,7 +68,7 @@ func (v *visitor) leave() { v.Disconnected(net.ErrClosed) }
 
 func TestGuestByAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newInn(t)
 		_, a := h.follow("10.0.0.5:8000")
 		_, b := h.follow("10.0.0.6:8000")
 		v := h.visit("10.0.0.5:41234", "", 1)
@@ -93,7 +93,7 @@ func TestGuestByAddress(t *testing.T) {
 
 func TestGuestByTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newInn(t)
 		_, a := h.follow("10.0.0.5:8000")
 		_, b := h.follow("10.0.0.5:8001", func(e *scheduling.Endpoint, _ *Config) { e.Rank = 1 })
 		v := h.visit("10.0.0.5:41234", "kv@10.0.0.5:8000@m", 1)
@@ -121,7 +121,7 @@ func TestGuestByTopic(t *testing.T) {
 // Something between engines and this process may pass on what several publish, on one connection.
 func TestGuestForSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newInn(t)
 		_, a := h.follow("10.0.0.5:8000")
 		_, b := h.follow("[fd00::6]:8000")
 		v := h.visit("10.0.0.99:41234", "kv@10.0.0.5:8000@m", 1)
@@ -148,7 +148,7 @@ func TestGuestForSeveral(t *testing.T) {
 // Whose a connection is may change while it stands.
 func TestGuestWhenFeedsComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newInn(t)
 		v := h.visit("10.0.0.5:41234", "kv@10.0.0.5:8000@m", 1)
 		v.publish() // of nobody yet
 		f, a := h.follow("10.0.0.5:8000")
@@ -186,6 +186,7 @@ func TestGuestWhenFeedsComeAndGo(t *testing.T) {
 		if n := h.r.stats.Unattributed.Load(); n != 1 {
 			t.Errorf("%d messages of nobody", n)
 		}
+		v.leave()
 		if len(h.feeds) != 0 || len(h.byIP) != 0 {
 			t.Errorf("left: %v, %v", h.feeds, h.byIP)
 		}
@@ -195,7 +196,7 @@ func TestGuestWhenFeedsComeAndGo(t *testing.T) {
 // Several ranks connect from one address, and come back.
 func TestC23_GuestsOfSeveralRanks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newInn(t)
 		_, a := h.follow("10.0.0.5:8000")
 		v := h.visit("10.0.0.5:41234", "", 1)
 		w := h.visit("10.0.0.5:41235", "", 2)
@@ -226,10 +227,54 @@ func TestC23_GuestsOfSeveralRanks(t *testing.T) {
 	})
 }
 
+// An engine is back before the end of its old connection was noticed, and says nothing.
+func TestGuestIsBackInSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newInn(t)
+		p := h.r.net.newProcess(1).start()
+		_, a := h.follow("10.0.0.5:8000", func(e *scheduling.Endpoint, _ *Config) { e.KVEvents.ReplayPort = 5657 })
+		v := h.visit("10.0.0.5:41234", "", 1)
+		p.publish()
+		v.publish()
+		synctest.Wait()
+		p.publish() // unheard
+		h.visit("10.0.0.5:41235", "", 1)
+		v.leave()
+		synctest.Wait()
+		if got, want := a.take(0), "replaying 1.0 live degraded replaying 1.1 live"; got != want {
+			t.Errorf("heard %q, want %q", got, want)
+		}
+	})
+}
+
+// A connection that stands, and on which nothing is said, is told to a feed that comes later: its past is to be had.
+func TestGuestThatWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newInn(t)
+		p := h.r.net.newProcess(1).start()
+		p.publish()
+		v := h.visit("10.0.0.5:41234", "", 1)
+		f, a := h.follow("10.0.0.5:8000", func(e *scheduling.Endpoint, _ *Config) { e.KVEvents.ReplayPort = 5657 })
+		if got, want := a.take(0), "replaying 1.0 live"; got != want {
+			t.Errorf("heard %q, want %q", got, want)
+		}
+		select {
+		case <-f.Ready():
+		default:
+			t.Error("not ready")
+		}
+		v.leave()
+		f.Close()
+		if len(h.byIP) != 0 {
+			t.Errorf("left: %v", h.byIP)
+		}
+	})
+}
+
 // The replay socket of an engine that connects listens all the same.
 func TestGuestIsReplayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newInn(t)
 		p := h.r.net.newProcess(1).start()
 		p.publish()
 		p.publish()
@@ -260,7 +305,7 @@ func TestGuestIsReplayed(t *testing.T) {
 
 func TestGuestThatNeverComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newInn(t)
 		begun := time.Now()
 		f, _ := h.follow("10.0.0.5:8000")
 		<-f.Ready()
@@ -273,7 +318,7 @@ func TestGuestThatNeverComes(t *testing.T) {
 // With an address for engines that connect, those that are not known to do so are dialled as well.
 func TestGuestOrHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newInn(t)
 		_, a := h.follow("10.0.0.5:8000", func(e *scheduling.Endpoint, c *Config) { e.KVEvents.Bind, c.Bind = false, true })
 		if h.r.net.dialled("10.0.0.5:5557") == 0 {
 			t.Error("not dialled")
@@ -287,7 +332,7 @@ func TestGuestOrHost(t *testing.T) {
 
 func TestTopicsOfAGuestAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newInn(t)
 		_, a := h.follow("10.0.0.5:8000")
 		v := h.visit("10.0.0.99:41234", "kv@10.0.0.5:8000@m", 1)
 		v.publish()
@@ -338,7 +383,7 @@ func FuzzNamed(f *testing.F) {
 // An endpoint by a name has no address to compare.
 func TestGuestOfANamedEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse(t)
+		h := newInn(t)
 		f, rec := h.follow("engine:8000")
 		h.visit("10.0.0.5:41234", "kv@engine:8000@m", 1).publish()
 		if got := rec.take(0); got != "" || h.r.stats.Unattributed.Load() != 0 && len(h.feeds) != 0 {

@@ -44,9 +44,11 @@ type Feed struct {
 	asking
 	sources []*source
 	links   []*link // dialled ones
-	guests  int     // links of engines that connected, ever
-	decoder wire.Decoder
-	said    [subjects]time.Time
+	// visitors are the connections that the engine made, and guests is how many there were ever.
+	visitors []*link
+	guests   int
+	decoder  wire.Decoder
+	said     [subjects]time.Time
 }
 
 // Follow begins to follow an endpoint; what its KVEvents say goes before what the engine says of itself, and that before c.

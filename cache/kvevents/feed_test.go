@@ -465,3 +465,30 @@ func TestCloseAtAnyTime(t *testing.T) {
 		})
 	}
 }
+
+// A replay socket that is another engine's does not make a feed replay for ever.
+func TestReplaySocketOfAnotherEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		p := r.net.newProcess(1)
+		p.replay = ""
+		p.start()
+		q := r.net.newProcess(2)
+		q.pub = "10.0.0.9:5557"
+		for range 100 {
+			q.publish()
+		}
+		q.start()
+		r.follow()
+		for range 600 {
+			p.publish()
+			r.sleep(100 * time.Millisecond)
+		}
+		if n := len(q.asked()); n > 80 {
+			t.Errorf("%d replays in a minute", n)
+		}
+		if n := r.stats.Applied.Load() - r.stats.Replayed.Load(); n < 300 {
+			t.Errorf("only %d of 600 live messages were applied", n)
+		}
+	})
+}

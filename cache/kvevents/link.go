@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/sluice-epp/sluice/cache/kvevents/wire"
@@ -65,7 +66,12 @@ func (l *link) Connected(net.Addr) {
 	}
 	f.stats.Connections.Add(1)
 	l.up, l.failures = true, 0
-	if s := l.expected(); s != nil && (s.link == nil || !s.link.up) {
+	if l.guest > 0 {
+		f.visitors = append(f.visitors, l)
+		f.welcome()
+		return
+	}
+	if s := f.find(l.rank); s != nil && (s.link == nil || !s.link.up) {
 		s.link = l
 	}
 	for _, s := range f.sources {
@@ -75,16 +81,17 @@ func (l *link) Connected(net.Addr) {
 	}
 }
 
-// expected is the source that a link will bring, before it has said anything; nil where that is open.
-func (l *link) expected() *source {
-	if l.guest == 0 {
-		return l.feed.find(l.rank)
+// welcome gives the connection that an engine made last to the only source, before anything was said on it. Where there
+// are several only the batches can tell.
+func (f *Feed) welcome() {
+	if len(f.sources) != 1 || len(f.visitors) == 0 {
+		return
 	}
-	if len(l.feed.sources) != 1 {
-		return nil
+	if s := f.sources[0]; s.link == nil || !s.link.up {
+		s.link = f.visitors[len(f.visitors)-1]
+		s.link.rank = s.rank
+		s.do(s.cursor.Connected(time.Now()), nil)
 	}
-	l.rank = l.feed.sources[0].rank
-	return l.feed.sources[0]
 }
 
 // Disconnected implements zmtp.Handler.
@@ -113,7 +120,10 @@ func (l *link) Disconnected(err error) {
 // fall notes that the connection is gone.
 func (l *link) fall() {
 	l.up, l.down = false, time.Now()
-	l.gone = l.guest > 0 // one that returns comes on another link
+	if l.guest > 0 { // one that returns comes on another link
+		l.gone = true
+		l.feed.visitors = slices.DeleteFunc(l.feed.visitors, func(v *link) bool { return v == l })
+	}
 	for _, s := range l.feed.sources {
 		if s.link != l {
 			continue
@@ -123,7 +133,8 @@ func (l *link) fall() {
 		}
 		s.do(s.cursor.Disconnected(time.Now()), nil)
 	}
-	l.feed.rouse() // the engine may have to be asked where it is now
+	l.feed.welcome() // it may be back already
+	l.feed.rouse()   // the engine may have to be asked where it is now
 }
 
 // leave ends a link.

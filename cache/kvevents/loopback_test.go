@@ -2,7 +2,6 @@ package kvevents
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -76,10 +75,9 @@ func serveReplay(t *testing.T, answer func(start uint64, reply func(...[]byte) e
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, end := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		_ = router.Serve(ctx, func(_ net.Addr, frames [][]byte, reply func(...[]byte) error) {
+		_ = router.Serve(t.Context(), func(_ net.Addr, frames [][]byte, reply func(...[]byte) error) {
 			if len(frames) != 2 || len(frames[0]) != 0 || len(frames[1]) != 8 {
 				t.Errorf("asked with %q", frames)
 				return
@@ -87,10 +85,7 @@ func serveReplay(t *testing.T, answer func(start uint64, reply func(...[]byte) e
 			answer(binary.BigEndian.Uint64(frames[1]), reply)
 		})
 	})
-	t.Cleanup(func() {
-		end()
-		serving.Wait()
-	})
+	t.Cleanup(serving.Wait)
 	return router.Addr().String()
 }
 
@@ -352,4 +347,46 @@ func TestAcceptorOnLoopback(t *testing.T) {
 func dialFrom(ip string) zmtp.PublisherOptions {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
 	return zmtp.PublisherOptions{Options: zmtp.Options{DialContext: dialer.DialContext}}
+}
+
+// A feed is used from all sides at once.
+func TestConcurrentUse(t *testing.T) {
+	frames := kvtest.Captures(t, "kv_sha256_b32")
+	p, address := listenPublisher(t, "127.0.0.1:0")
+	replay := listenReplay(t, false, func() []kvtest.Frame { return frames })
+	f, rec, _ := followLoopback(t, address, replay, Options{})
+	rec.await(t, 0, len(frames), cursor.Live)
+	var work sync.WaitGroup
+	work.Go(func() {
+		for range 20 {
+			for _, m := range frames {
+				_ = p.Send(m.Topic, binary.BigEndian.AppendUint64(nil, m.Seq), m.Payload)
+			}
+		}
+	})
+	work.Go(func() {
+		for range 200 {
+			f.Restarted()
+			time.Sleep(time.Millisecond)
+		}
+	})
+	work.Go(func() {
+		for range 200 {
+			if info := f.Sources(); len(info) != 1 {
+				t.Errorf("%+v", info)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	work.Wait()
+	rec.await(t, 0, len(frames), cursor.Live) // the last replay brings everything
+	work.Go(func() { f.Restarted() })
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	work.Wait()
+	f.Restarted()
+	if err := f.Close(); err != nil {
+		t.Errorf("closed twice: %v", err)
+	}
 }

@@ -29,12 +29,8 @@ type network struct {
 }
 
 func newNetwork(t *testing.T) *network {
-	ctx, end := context.WithCancel(context.Background())
-	n := &network{t: t, servers: map[string]func(net.Conn){}, holes: map[string]bool{}, dials: map[string]int{}, ctx: ctx}
-	t.Cleanup(func() {
-		end()
-		n.work.Wait()
-	})
+	n := &network{t: t, servers: map[string]func(net.Conn){}, holes: map[string]bool{}, dials: map[string]int{}, ctx: t.Context()}
+	t.Cleanup(n.work.Wait)
 	return n
 }
 

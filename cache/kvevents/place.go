@@ -264,6 +264,7 @@ func (f *Feed) settle(places []place) {
 			f.dial(p, s)
 		}
 	}
+	f.welcome()
 	if len(places) == 0 && f.may(aboutPlaces) {
 		f.logger.Warn("an engine publishes no KV events")
 	}

@@ -360,3 +360,47 @@ func TestC13_YoungerThanTheEngine(t *testing.T) {
 		)
 	})
 }
+
+// A replay socket that is another process's than the publisher does not make the two chase each other.
+func TestReplayOfAnotherProcess(t *testing.T) {
+	t.Run("live messages differ", func(t *testing.T) {
+		o := newOwner(Config{CanReplay: true})
+		o.connect()
+		forgotten := 0
+		for seq := range uint64(600) { // a minute of live messages
+			o.hear(msg(1, seq))
+			for o.from != nil {
+				for n := range seq + 5 {
+					o.reply(msg(2, n))
+				}
+				o.end()
+			}
+			o.sleep(100 * time.Millisecond)
+			forgotten = len(o.forgot)
+		}
+		if o.asks > 80 || forgotten > 80 {
+			t.Errorf("%d replays and %d generations in a minute", o.asks, forgotten)
+		}
+	})
+	t.Run("no two replays are the same", func(t *testing.T) {
+		o := newOwner(Config{CanReplay: true})
+		o.connect()
+		o.reply(msg(1, 0))
+		o.end()
+		o.disconnect()
+		o.connect()
+		for process := 2; o.from != nil; process++ {
+			o.reply(msg(process, 0)) // other bytes than the one before
+			if process > 100 {
+				t.Fatal("it never ends")
+			}
+		}
+		if !o.Settled() || o.State() == Replaying {
+			t.Errorf("settled %t, %s", o.Settled(), o.State())
+		}
+		expect(t,
+			o.hear(msg(1, 7)), "apply 7 →degraded(late_start)",
+			o.sleep(5*time.Second), "ask 0",
+		)
+	})
+}

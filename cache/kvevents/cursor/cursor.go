@@ -43,6 +43,8 @@ type Cursor struct {
 	attempts int       // that failed at a stretch
 	retries  int       // stretches that failed
 	retryAt  time.Time // when to ask again; while idle, replay counts as broken until then
+	turns    int       // generations that began one soon after the other
+	turned   time.Time // when the last one began
 }
 
 // mode is what a replay is for.
@@ -180,6 +182,7 @@ func (c *Cursor) renew(now time.Time, cause Cause, m Message) (s Step) {
 	c.reset(now)
 	s = Step{Forget: cause, Held: HeldDrop}
 	c.newest = m.Seq + 1
+	c.turn(now)
 	if c.mayAsk() {
 		s.Verdict = Hold
 		c.ask(&s, fresh)
@@ -297,6 +300,20 @@ func (c *Cursor) lose(why Reason, final bool) {
 		c.holes, c.why = true, why
 	}
 	c.noRebuild = c.noRebuild || final
+}
+
+// turn counts a generation that messages have shown. What turns at a stretch is no engine that restarts: the replay socket is
+// another process's than the publisher, say. Then replay counts as broken for a while, so that the two do not chase each
+// other.
+func (c *Cursor) turn(now time.Time) {
+	if now.Sub(c.turned) >= c.config.RetryDelay {
+		c.turns = 0
+	}
+	c.turned = now
+	if c.turns++; c.turns > c.config.MaxAttempts && c.canReplay {
+		c.retryAt = now.Add(c.config.Jitter(c.pause()))
+		c.retries++
+	}
 }
 
 // reset begins a generation.

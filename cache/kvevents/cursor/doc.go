@@ -65,6 +65,9 @@
 // since may have been applied over the gap, and events that are applied late bring removed blocks back; so the retry asks
 // for everything, from 0, and replaces what is known when the first reply shows that the history is whole ("rebuild").
 //
+// Where one generation follows another at a stretch, a replay socket and a publisher that are not one process's, say, replay
+// counts as failed too.
+//
 // Without replay nothing on the wire tells a process that restarted and happens to go on at the expected number. What a
 // young connection brought is therefore also kept for a while (Step.Keep): a sign of a restart from elsewhere makes the
 // generation void, and what was kept is applied again to the new one.

@@ -118,8 +118,14 @@ func (c *Cursor) replace(now time.Time, m Message, s *Step) {
 func (c *Cursor) rewind(now time.Time, cause Cause) (s Step) {
 	c.reset(now)
 	s.Forget, s.Verdict = cause, Ignore
-	c.ask(&s, fresh)
-	c.enter(ReasonNewGeneration)
+	if c.turn(now); c.mayAsk() {
+		c.ask(&s, fresh)
+		c.enter(ReasonNewGeneration)
+		return s
+	}
+	s.Ask = AskStop
+	c.attempts = 0
+	c.finish(&s, ReasonReplayFailed)
 	return s
 }
 
