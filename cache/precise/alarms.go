@@ -69,7 +69,7 @@ func (h *hub) lookAround(now time.Time) {
 					counts[a]++
 				}
 				if on && !r.said[a] {
-					h.logger.Warn(alarmMessages[a], "endpoint", m.endpoint.Address, "name", m.endpoint.Name, "rank", r.number,
+					h.logger.Warn("an endpoint's KV events have to be looked at", "why", alarmMessages[a], "endpoint", m.endpoint.Address, "name", m.endpoint.Name, "rank", r.number,
 						"alarm", alarmNames[a], "block_size_tokens", r.primary.Load())
 				}
 				r.said[a] = on

@@ -23,7 +23,6 @@ type prompt struct {
 	cached    int    // blocks that on was believed to have
 	predicted int    // tokens that the engine should report as cached; -1 where it was not said
 	tick      uint32 // of on
-	watched   bool   // tick is set
 	full      bool   // the engine announces again what it reuses
 	reported  int    // blocks noted in on.reports
 	routed    share  // what counts for on because of the pick

@@ -99,7 +99,7 @@ func TestPluginListsOfTheDesignWithRealPlugins(t *testing.T) {
 
 // Of the example all that is there runs: without the predictor, the ledger charges by the precise match.
 func TestPreciseExampleRuns(t *testing.T) {
-	text := exampleList[:strings.Index(exampleList, "  - name: predicted-latency\n")]
+	text, _, _ := strings.Cut(exampleList, "  - name: predicted-latency\n")
 	report := check(t, text)
 	for _, want := range []string{
 		"type: precise-prefix-cache-producer", "prefixMatchInfoProducerName: precise-prefix", "url: http://localhost:8000",

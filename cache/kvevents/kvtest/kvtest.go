@@ -9,12 +9,14 @@ import (
 	"compress/gzip"
 	"embed"
 	"encoding/hex"
-	"encoding/json"
 	"io"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 //go:embed testdata
@@ -42,7 +44,7 @@ type Frame struct {
 	Seq     uint64
 	Payload []byte
 	// Batch is the payload as another msgpack decoder read it: JSON, bytes as {"$hex": "..."}.
-	Batch json.RawMessage
+	Batch []byte
 }
 
 // Exchange is one request on a replay socket with all its replies, the empty delimiter frame of a DEALER included.
@@ -59,7 +61,7 @@ type Layout struct {
 	VLLM    string // the release
 	Phase   string // tells which batch; the same in every release
 	Payload []byte
-	Batch   json.RawMessage
+	Batch   []byte
 }
 
 // Captures reads the messages of one of Names in the order of arrival. The caller may change them.
@@ -70,7 +72,7 @@ func Captures(tb testing.TB, name string) []Frame {
 			Phase, Topic string
 			Seq          uint64
 			Frames       []string
-			Batch        json.RawMessage
+			Batch        jsontext.Value
 		}
 		parse(tb, line, &l)
 		return Frame{Phase: l.Phase, Topic: []byte(l.Topic), Seq: l.Seq, Payload: bin(tb, l.Frames[2]), Batch: l.Batch}, true
@@ -85,7 +87,7 @@ func Layouts(tb testing.TB) []Layout {
 			VLLM    string
 			Phase   string `json:"source_phase"`
 			Payload string
-			Batch   json.RawMessage
+			Batch   jsontext.Value
 		}
 		parse(tb, line, &l)
 		return Layout{VLLM: l.VLLM, Phase: l.Phase, Payload: bin(tb, l.Payload), Batch: l.Batch}, true
