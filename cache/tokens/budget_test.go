@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,7 +40,7 @@ const reasons = "sluice_token_inexact_prompts_total"
 func TestC07_TokenizerSleeps(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		e := &engine{before: slow(6 * time.Second)}
-		h := newExactHarness(t, e, nil)
+		h := newExactHarness(t, e, byDefault)
 		defer h.close()
 		for i := range 12 {
 			got, took := h.timed(largeTool(i), 150*time.Millisecond)
@@ -81,7 +83,7 @@ func TestC07_TokenizerSleeps(t *testing.T) {
 func TestC07_TokenizerFails(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		e := &engine{status: 500}
-		h := newExactHarness(t, e, nil)
+		h := newExactHarness(t, e, byDefault)
 		defer h.close()
 		for i := range 20 {
 			if got, took := h.timed(largeTool(i), 150*time.Millisecond); got.Exact || got.Count < 100_000 || took != 0 {
@@ -135,13 +137,13 @@ func TestC07_TokenizerNeverAnswers(t *testing.T) {
 	defer h.close()
 	for i := range 8 {
 		r := largeTool(i)
-		got, took := h.timed(r, 150*time.Millisecond)
+		got, took := h.timed(r, time.Second)
 		if got.Exact || got.Count < 100_000 || took > 4*time.Second {
 			t.Errorf("exact: %v, %d tokens after %v", got.Exact, got.Count, took)
 		}
 		clear(r.Body)
 	}
-	if got := h.all(reasons); got["timeout"] != 5 || got["breaker_open"] != 3 {
+	if got := h.all(reasons); got["timeout"] < 5 || got["breaker_open"] < 1 || got["timeout"]+got["breaker_open"] != 8 {
 		t.Errorf("reasons %v", got)
 	}
 }
@@ -156,18 +158,18 @@ func TestC07_TokenizerDownAtTheStart(t *testing.T) {
 	listener.Close()
 	h := newExactHarness(t, nil, func(p *Parameters) { p.VLLM = &VLLM{URL: "http://" + address} })
 	for i := range 6 {
-		if got, took := h.timed(largeTool(i), 150*time.Millisecond); got.Exact || got.Count < 100_000 || took > 4*time.Second {
+		if got, took := h.timed(largeTool(i), time.Second); got.Exact || got.Count < 100_000 || took > 4*time.Second {
 			t.Errorf("exact: %v, %d tokens after %v", got.Exact, got.Count, took)
 		}
 	}
-	if got := h.all(reasons); got["connect"] != 5 || got["breaker_open"] != 1 {
+	if got := h.all(reasons); got["connect"] < 5 || got["connect"]+got["breaker_open"] != 6 {
 		t.Errorf("reasons %v", got)
 	}
 	h.close()
 
 	virtual(t, func(t *testing.T) {
 		e := &engine{before: func(context.Context, *http.Request) error { return errRefused }}
-		h := newExactHarness(t, e, nil)
+		h := newExactHarness(t, e, byDefault)
 		defer h.close()
 		h.inexact(largeTool(1), "connect")
 		e.before = nil
@@ -221,7 +223,7 @@ func TestBudgets(t *testing.T) {
 func TestLateAnswerIsKept(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		e := &engine{before: slow(time.Second)}
-		h := newExactHarness(t, e, nil)
+		h := newExactHarness(t, e, byDefault)
 		defer h.close()
 		r := chatRequest(`{"model":"m","messages":[{"role":"user","content":"x"}]}`)
 		truth := e.truth(t, r)
@@ -245,7 +247,7 @@ func TestLateAnswerIsKept(t *testing.T) {
 func TestClientLeaves(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		e := &engine{before: slow(time.Minute)}
-		h := newExactHarness(t, e, nil)
+		h := newExactHarness(t, e, byDefault)
 		defer h.close()
 		for i := range 8 {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -269,10 +271,117 @@ func TestClientLeaves(t *testing.T) {
 	})
 }
 
+// Others that wait for the same prompt do not lose it with the client that asked first.
+func TestFirstClientLeaves(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		asked := 0
+		e := &engine{}
+		h := newExactHarness(t, hasty(func(r *http.Request) (*http.Response, error) {
+			if asked++; asked == 1 { // of the first body nothing is read
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			return e.RoundTrip(r)
+		}), nil)
+		defer h.close()
+		r := func() *scheduling.Request { return question("m", 1) }
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			if got, f := h.askWithin(ctx, r()); got.Exact {
+				t.Error("exact")
+			} else {
+				f.Done(complete(-1), 0)
+			}
+		})
+		synctest.Wait()
+		for range 3 {
+			all.Go(func() { h.want(e, r()) })
+		}
+		synctest.Wait()
+		cancel()
+		all.Wait()
+		if asked != 2 {
+			t.Errorf("asked %d times", asked)
+		}
+	})
+}
+
+// hasty is an engine that may answer before a body is read.
+type hasty func(*http.Request) (*http.Response, error)
+
+func (f hasty) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Everything at once: requests of all kinds, an engine that fails at times, reloads, scrapes. What is exact is right.
+func TestExactConcurrently(t *testing.T) {
+	var n atomic.Int64
+	e := &engine{before: func(context.Context, *http.Request) error {
+		switch n.Add(1) % 50 {
+		case 7:
+			return errRefused
+		case 9:
+			time.Sleep(5 * time.Millisecond)
+		}
+		return nil
+	}}
+	h := newExactHarness(t, e, func(p *Parameters) { p.VLLM.MemoBytes, p.VLLM.Timeout = minMemoBytes, 2*time.Millisecond })
+	p := h.scheduler.Plugin(TypeName).(*Producer)
+	prompt := h.scheduler.Plugin("first").(*firstPicker).prompt
+	var exactly atomic.Int64
+	var all sync.WaitGroup
+	for w := range 6 {
+		all.Go(func() {
+			k := newTalk(w, "")
+			for i := range 60 {
+				k.say("user", k.text(20), "")
+				r := k.request()
+				if w%2 == 1 {
+					r = question("m", i%7)
+				}
+				truth := e.truth(t, r)
+				c := h.scheduler.Begin(h.pool.Snapshot(), r, 0)
+				if err := p.Produce(t.Context(), c); err != nil {
+					t.Error(err)
+				}
+				if got, _ := prompt.In(c).Get(); got.Exact {
+					exactly.Add(1)
+					if !slices.Equal(got.Tokens, truth) {
+						t.Errorf("%v, want %v", got.Tokens, truth)
+					}
+				}
+				f, err := h.scheduler.Commit(c)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				h.scheduler.End(c)
+				clear(r.Body) // another request's by now
+				f.Done(complete(len(truth)), 0)
+				if i%20 == 0 {
+					if _, err := h.registry.Gather(); err != nil {
+						t.Error(err)
+					}
+				}
+				if k.answer(); i%6 == 5 {
+					k = newTalk(w+100*i, "")
+				}
+			}
+		})
+	}
+	all.Wait()
+	h.close()
+	if n := exactly.Load(); n < 100 {
+		t.Errorf("%d of 360 requests got tokens", n)
+	}
+	if n := len(p.exact.jobs); n != 0 {
+		t.Errorf("%d jobs are left", n)
+	}
+}
+
 func TestCallsAreBounded(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		e := &engine{before: slow(time.Hour)}
-		h := newExactHarness(t, e, func(p *Parameters) { p.VLLM.Concurrency, p.VLLM.MaxBodyBytes = 3, minBodyBytes })
+		h := newExactHarness(t, e, func(p *Parameters) { p.VLLM.Concurrency, p.VLLM.MaxBodyBytes, p.VLLM.Timeout = 3, minBodyBytes, 0 })
 		defer h.close()
 		var all sync.WaitGroup
 		for i := range 10 {
@@ -313,12 +422,12 @@ func TestReasons(t *testing.T) {
 		"http_status": {knows: []string{"other"}},
 		"connect":     {before: func(context.Context, *http.Request) error { return errRefused }},
 	} {
-		h := newExactHarness(t, e, nil)
+		h := newExactHarness(t, e, byDefault)
 		h.inexact(r(), reason)
 		h.close()
 	}
 	e := &engine{}
-	h := newExactHarness(t, e, nil)
+	h := newExactHarness(t, e, byDefault)
 	h.inexact(chatRequest(`{"messages":`), "unreadable")
 	h.inexact(post(scheduling.OperationEmbeddings, `{"input":"x"}`), "unsupported")
 	endless := r()

@@ -314,7 +314,7 @@ func (e *engine) asked() []call {
 
 var errRefused = errors.New("connection refused")
 
-// newExactHarness is a harness whose producer asks an engine.
+// newExactHarness is a harness whose producer asks an engine, and has time to wait for it.
 func newExactHarness(t testing.TB, e http.RoundTripper, change func(*Parameters)) *harness {
 	t.Helper()
 	h := &harness{t: t, pool: scheduling.NewPool(), registry: prometheus.NewRegistry()}
@@ -323,13 +323,16 @@ func newExactHarness(t testing.TB, e http.RoundTripper, change func(*Parameters)
 		return &firstPicker{prompt: scheduling.ConsumeValue[scheduling.TokenizedPrompt](b, "", "")}, nil
 	}}}
 	h.reload(func(p *Parameters) {
-		p.VLLM = &VLLM{URL: "http://render:8000"}
+		p.VLLM = &VLLM{URL: "http://render:8000", Timeout: maxTimeout}
 		if change != nil {
 			change(p)
 		}
 	})
 	return h
 }
+
+// byDefault leaves the time-outs as they are by default.
+func byDefault(p *Parameters) { p.VLLM.Timeout = 0 }
 
 func (h *harness) close() {
 	h.t.Helper()

@@ -151,8 +151,7 @@ func (x *exact) find(ctx context.Context, c *scheduling.Cycle, at *attempt) (p *
 	}
 	at.key, at.keyed, at.begun = rd.whole, true, time.Now()
 	demoted, sample := x.known.trust.demoted(r.Model)
-	if p = x.known.memo.Get(rd.whole); p != nil && p.Epoch == memo.Epoch(at.begun) {
-		at.own, at.text, at.plain = p, len(p.Features) == 0, p.Plain
+	if p = x.remembered(rd, at); p != nil {
 		x.counts.hits.Add(1)
 		if demoted {
 			return nil, reasonDemoted
@@ -168,11 +167,39 @@ func (x *exact) find(ctx context.Context, c *scheduling.Cycle, at *attempt) (p *
 		}
 		return nil, reasonDemoted
 	}
-	j, starts := x.job(rd, r, c, media, at)
-	if j == nil {
-		return nil, render.ReasonCanceled.String()
+	budget := x.params.Timeout
+	if media != fields.MediaNone {
+		budget = x.params.MMTimeout
 	}
-	return x.wait(ctx, j, starts, media, at)
+	limit := budget
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, left(time.Until(deadline)))
+	}
+	until := at.begun.Add(limit)
+	for {
+		j, starts := x.job(rd, r, c, media, at)
+		if j == nil {
+			return nil, render.ReasonCanceled.String()
+		}
+		p, source = x.wait(ctx, j, starts, until, limit >= budget/2, at)
+		if p != nil || starts || source != render.ReasonCanceled.String() || ctx.Err() != nil {
+			return p, source
+		}
+		// The request that the job was started for has left: another job is needed, or there was one already.
+		if again := x.remembered(rd, at); again != nil {
+			return again, sourceMemo
+		}
+	}
+}
+
+// remembered is a prompt that was rendered before and would be rendered the same now, or nil.
+func (x *exact) remembered(rd *reading, at *attempt) *memo.Prompt {
+	p := x.known.memo.Get(rd.whole)
+	if p == nil || p.Epoch != memo.Epoch(at.begun) {
+		return nil
+	}
+	at.own, at.job, at.text, at.plain = p, nil, len(p.Features) == 0, p.Plain
+	return p
 }
 
 func (x *exact) takeReading() *reading {
@@ -182,19 +209,11 @@ func (x *exact) takeReading() *reading {
 	return &reading{}
 }
 
-// wait waits for a job as long as the request may.
-func (x *exact) wait(ctx context.Context, j *job, starts bool, media fields.Media, at *attempt) (p *memo.Prompt, source string) {
-	budget := x.params.Timeout
-	if media != fields.MediaNone {
-		budget = x.params.MMTimeout
-	}
-	limit := budget
-	if deadline, ok := ctx.Deadline(); ok {
-		limit = min(limit, left(time.Until(deadline)))
-	}
-	timer := time.NewTimer(limit)
+// wait waits for a job. blame says that its servers are to be blamed if it takes too long.
+func (x *exact) wait(ctx context.Context, j *job, starts bool, until time.Time, blame bool, at *attempt) (p *memo.Prompt, source string) {
+	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
-	blame, reason := false, render.ReasonTimeout
+	reason := render.ReasonTimeout
 	select {
 	case <-j.done:
 		at.own = j.prompt
@@ -203,8 +222,8 @@ func (x *exact) wait(ctx context.Context, j *job, starts bool, media fields.Medi
 		}
 		return j.prompt, j.source
 	case <-timer.C:
-		blame = limit >= budget/2
 	case <-ctx.Done():
+		blame = false
 		if errors.Is(ctx.Err(), context.Canceled) {
 			reason = render.ReasonCanceled
 		}

@@ -426,7 +426,7 @@ func TestJoiningByTokenize(t *testing.T) {
 func TestJoiningFails(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		e := &engine{}
-		h := trained(t, e, nil)
+		h := trained(t, e, byDefault)
 		defer h.close()
 		k := newTalk(4000, "")
 		for range 3 {

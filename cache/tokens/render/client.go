@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-epp/sluice/scheduling"
@@ -215,13 +217,9 @@ func (c *Call) Do(ctx context.Context, s *Server, q *Query) (a Answer, err error
 // post makes one exchange.
 func (c *Call) post(ctx context.Context, s *Server, path string, pieces [][]byte, read func(io.Reader) (Answer, error)) (Answer, error) {
 	begun := time.Now()
-	request, err := c.request(ctx, s.url+path, pieces)
+	response, err := c.send(ctx, s.url+path, pieces)
 	if err != nil {
-		return Answer{}, &Failure{Reason: ReasonConnect, Err: err}
-	}
-	response, err := c.client.options.Transport.RoundTrip(request)
-	if err != nil {
-		return Answer{}, broken(ctx, err)
+		return Answer{}, err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -245,6 +243,30 @@ func (c *Call) post(ctx context.Context, s *Server, path string, pieces [][]byte
 		observe(route, time.Since(begun))
 	}
 	return a, nil
+}
+
+// maxStale is the number of kept connections that a call may find closed.
+const maxStale = 3
+
+// send sends a request, and again where a kept connection turns out to be closed: the transport does so itself, but not
+// where a part of the body was written by then. What fails on a new connection has failed.
+func (c *Call) send(ctx context.Context, url string, pieces [][]byte) (*http.Response, error) {
+	for stale := 0; ; stale++ {
+		var reused atomic.Bool
+		trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused.Store(i.Reused) }}
+		request, err := c.request(httptrace.WithClientTrace(ctx, trace), url, pieces)
+		if err != nil {
+			return nil, &Failure{Reason: ReasonConnect, Err: err}
+		}
+		response, err := c.client.options.Transport.RoundTrip(request)
+		if err == nil {
+			return response, nil
+		}
+		f := broken(ctx, err)
+		if f.Reason != ReasonConnect || !reused.Load() || stale == maxStale {
+			return nil, f
+		}
+	}
 }
 
 func (c *Call) request(ctx context.Context, url string, pieces [][]byte) (*http.Request, error) {
