@@ -188,7 +188,7 @@ func readLines[T any](tb testing.TB, name string, add func(line []byte, before [
 
 func parse(tb testing.TB, line []byte, v any) {
 	tb.Helper()
-	if err := json.Unmarshal(line, v); err != nil {
+	if err := json.Unmarshal(line, v, json.MatchCaseInsensitiveNames(true)); err != nil {
 		tb.Fatalf("%.80s: %v", line, err)
 	}
 }
