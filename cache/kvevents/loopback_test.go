@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -304,11 +305,11 @@ func TestAcceptorOnLoopback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := a.Close(); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	first, second := split(kvtest.Captures(t, "kv_restart_b32"), "x1_")
 	for i, c := range []struct {
 		ip     string
@@ -318,9 +319,9 @@ func TestAcceptorOnLoopback(t *testing.T) {
 		f := Follow(&scheduling.Endpoint{EndpointSpec: scheduling.EndpointSpec{
 			Address: c.ip + ":8000", KVEvents: scheduling.KVEvents{Bind: true},
 		}}, Config{}, Options{Acceptor: a}, rec.open)
-		defer f.Close()
+		t.Cleanup(func() { f.Close() })
 		p := publisher{zmtp.NewPublisher(dialFrom(c.ip)), t}
-		defer p.Close()
+		t.Cleanup(func() { p.Close() })
 		if err := p.Connect(a.Addr().String()); err != nil {
 			t.Fatal(err)
 		}
@@ -332,7 +333,7 @@ func TestAcceptorOnLoopback(t *testing.T) {
 		p.Close()
 		rec.await(t, 0, 2, cursor.Degraded)
 		q := publisher{zmtp.NewPublisher(dialFrom(c.ip)), t}
-		defer q.Close()
+		t.Cleanup(func() { q.Close() })
 		if err := q.Connect(a.Addr().String()); err != nil {
 			t.Fatal(err)
 		}
@@ -345,7 +346,8 @@ func TestAcceptorOnLoopback(t *testing.T) {
 }
 
 func dialFrom(ip string) zmtp.PublisherOptions {
-	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	from := netip.AddrPortFrom(netip.MustParseAddr(ip), 0)
+	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from)}
 	return zmtp.PublisherOptions{Options: zmtp.Options{DialContext: dialer.DialContext}}
 }
 

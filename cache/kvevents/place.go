@@ -2,6 +2,7 @@ package kvevents
 
 import (
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -91,8 +92,8 @@ func (f *Feed) at(host string, port int) string {
 	if port <= 0 || port > 65535 {
 		return ""
 	}
-	ip := net.ParseIP(host)
-	if host == "" || host == "*" || host == "localhost" || ip != nil && (ip.IsUnspecified() || ip.IsLoopback()) {
+	ip, err := netip.ParseAddr(host)
+	if host == "" || host == "*" || host == "localhost" || err == nil && (ip.Unmap().IsUnspecified() || ip.Unmap().IsLoopback()) {
 		host = f.host
 	}
 	return net.JoinHostPort(host, strconv.Itoa(port))
