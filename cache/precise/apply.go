@@ -87,6 +87,7 @@ func (s *source) join(t *tier, number int, names []uint64) {
 		if g != nil {
 			if slot, ok := g.table.Find(name); ok {
 				s.applied(1)
+				s.believe(t, g, name, slot)
 				g.table.Again(slot)
 				continue
 			}
@@ -337,20 +338,29 @@ func (t *tier) complete(besides *group, name uint64, at chain.Ref) bool {
 // because a request asked it to.
 func (s *source) storedAgain(t *tier, g *group, name uint64, slot int) {
 	s.applied(1)
-	if at := chain.Ref(g.table.Place(slot)); s.doubted > 0 && t.complete(g, name, at) {
+	hash := s.believe(t, g, name, slot)
+	if hash != 0 && s.reports.has(hash) {
+		s.stats.reported.Add(1)
+		return
+	}
+	g.table.Again(slot)
+}
+
+// believe takes in that an engine has a block which a group has. Its hash is told only where somebody may ask for it, else
+// it is 0.
+func (s *source) believe(t *tier, g *group, name uint64, slot int) (hash uint64) {
+	at := chain.Ref(g.table.Place(slot))
+	if s.doubted > 0 && t.complete(g, name, at) {
 		if ref, ok := s.store.Set(t.holder, at); ok { // it is true again
 			g.table.Move(slot, uint64(ref.Bare()))
 		}
 	}
-	if s.recent != nil || s.reports.open() {
-		hash, _ := s.store.HashAt(chain.Ref(g.table.Place(slot)))
-		s.noteRecent(hash, name)
-		if s.reports.has(hash) {
-			s.stats.reported.Add(1)
-			return
-		}
+	if s.recent == nil && !s.reports.open() {
+		return 0
 	}
-	g.table.Again(slot)
+	hash, _ = s.store.HashAt(at)
+	s.noteRecent(hash, name)
+	return hash
 }
 
 func (s *source) removed(e *wire.Event) {

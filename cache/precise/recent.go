@@ -68,6 +68,11 @@ func (s *source) contradict(hashes []uint64, blockSize, first int, tick uint32) 
 		}
 		return true
 	})
+	if n > 0 { // which of several names of a place is doubted is not known: all are
+		for _, h := range holders {
+			s.aliases.drop(h)
+		}
+	}
 	s.doubted += n
 	s.stats.doubted.Add(int64(n))
 }
