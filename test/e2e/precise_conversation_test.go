@@ -62,7 +62,8 @@ func TestPreciseEvictions(t *testing.T) {
 // C34: a reset is told with the next step: the first request is believed to be cached, all later ones are predicted.
 func TestC34_Reset(t *testing.T) {
 	p := newPrecise(t, lab.Plan{Engines: 2, Engine: events(sim.Params{}, engine.KVEvents{})})
-	one, prompt := p.Engines[0], continueIDs(ids("reset", 400), 20)
+	one := p.Engines[0]
+	prompt, second := continueIDs(ids("reset", 400), 20), continueIDs(ids("second", 400), 20)
 	for round := range 3 {
 		if round > 0 {
 			p.reset(t, one)
@@ -71,9 +72,12 @@ func TestC34_Reset(t *testing.T) {
 			}
 		}
 		for i := range 3 {
-			got := p.exactly(t, fmt.Sprintf("round %d, request %d", round, i), prompt, one)
-			if i > 0 && got.cached != 24*blockSize {
-				t.Errorf("round %d, request %d: %d tokens cached", round, i, got.cached)
+			first, again := p.exactly(t, fmt.Sprintf("round %d, request %d", round, i), prompt, one), 24*blockSize
+			if round+i > 0 && first.cached != again {
+				t.Errorf("round %d, request %d: %d tokens cached", round, i, first.cached)
+			}
+			if got := p.exactly(t, fmt.Sprintf("round %d, the second text, request %d", round, i), second, one); (got.cached == again) != (i > 0) {
+				t.Errorf("round %d, the second text, request %d: %d tokens cached", round, i, got.cached)
 			}
 		}
 		p.exactly(t, "the other engine", prompt, p.Engines[1])

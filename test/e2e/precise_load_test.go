@@ -83,7 +83,9 @@ func (l *load) try(ctx context.Context, prompt []int) (asked, bool) {
 	if err != nil || a.Status != http.StatusOK {
 		return asked{}, false
 	}
-	return readAsked(l.t, a), true
+	got := readAsked(l.t, a)
+	got.output = read[idsAnswer](l.t, a.Body).Choices[0].TokenIDs
+	return got, true
 }
 
 // wait waits for n more answers of an engine.

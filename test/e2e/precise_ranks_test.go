@@ -34,6 +34,7 @@ func ranksOf(t *testing.T, n int) (all []*engine.Server, api, publisher, replay 
 // C23: ranks that have an API port each are endpoints of their own, whose events are found by the engine's word or by
 // counting ports.
 func TestC23_RanksWithPorts(t *testing.T) {
+	t.Parallel()
 	for _, discover := range []bool{true, false} {
 		t.Run(fmt.Sprint("discover: ", discover), func(t *testing.T) {
 			engines, api, publisher, replay := ranksOf(t, 2)
@@ -95,6 +96,7 @@ func TestPreciseBound(t *testing.T) {
 	}
 	p := newPrecise(t, plan)
 	p.Engines = engines
+	p.lossy = true
 	for _, e := range engines {
 		p.unveil(t, e)
 	}

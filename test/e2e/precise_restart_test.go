@@ -2,7 +2,7 @@ package e2e
 
 import (
 	"fmt"
-	"strings"
+	"net"
 	"testing"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 // C03: an engine is killed under load and starts again on its address, cold. Once Sluice has noticed, it never again
 // believes what the engine held before, with a replay socket and without.
 func TestC03_EngineRestartsUnderLoad(t *testing.T) {
+	t.Parallel()
 	for name, k := range map[string]engine.KVEvents{"replay": {}, "no replay": {NoReplay: true}} {
 		for _, down := range []int{0, 300} {
 			t.Run(fmt.Sprintf("%s, down for %d ms", name, down), func(t *testing.T) { restartUnderLoad(t, k, down) })
@@ -25,11 +26,13 @@ func TestC03_EngineRestartsUnderLoad(t *testing.T) {
 func restartUnderLoad(t *testing.T, k engine.KVEvents, down int) {
 	p := newPrecise(t, lab.Plan{Engines: 2, Engine: events(sim.Params{}, k)})
 	victim := p.Engine(t, "engine-0")
+	p.Fault(t, engine.Faults{MetricsHTML: true}) // the events are all that tells
 	load := p.startLoad(t, "load", 6)
 	load.wait("engine-0", 30)
 	p.state(t, "live", 2)
+	p.lossy = true
 	forgets := p.Sluice.Total(t, "sluice_kv_forgets_total")
-	if err := victim.SetFaults(engine.Faults{Restart: true, RefuseMs: down}); err != nil {
+	if err := victim.SetFaults(engine.Faults{MetricsHTML: true, Restart: true, RefuseMs: down}); err != nil {
 		t.Fatal(err)
 	}
 	lab.Wait(t, "the restart to be noticed", func() bool { return p.Sluice.Total(t, "sluice_kv_forgets_total") > forgets })
@@ -66,9 +69,22 @@ func restartUnderLoad(t *testing.T, k engine.KVEvents, down int) {
 	}
 }
 
-// Sluice is killed and started again in front of engines that hold much: once it is ready it knows all of it.
+// Sluice is killed and started again in front of engines that hold much and take a while to tell: once it is ready it
+// knows all of it.
 func TestPreciseSluiceRestarts(t *testing.T) {
-	p := newPrecise(t, lab.Plan{Engine: events(sim.Params{}, engine.KVEvents{})})
+	engines := lab.StartEngines(t, 3, events(sim.Params{}, engine.KVEvents{}))
+	var entries []string
+	for _, e := range engines {
+		host, _, err := net.SplitHostPort(e.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		replay := portOf(t, lab.Relay(t, net.JoinHostPort(host, "0"), e.KVEvents().Replay, 300*time.Millisecond))
+		entries = append(entries, fmt.Sprintf("%s,kvEvents.discover=false,kvEvents.port=%s,kvEvents.replayPort=%s",
+			e.Addr(), portOf(t, e.KVEvents().Listen), replay))
+	}
+	p := newPrecise(t, lab.Plan{Engines: -1, Endpoints: entries})
+	p.Engines = engines
 	var all []*talk
 	for i := range 6 {
 		all = append(all, newTalk(fmt.Sprint("before the night ", i), 300))
@@ -76,9 +92,9 @@ func TestPreciseSluiceRestarts(t *testing.T) {
 	}
 	for round := range 2 {
 		p.quiet(t)
-		p.restart(t)
-		if known, held := p.known(t), p.CachedBlocks(); known != held || held < 6*18 {
-			t.Errorf("Sluice is ready and knows of %d blocks, the engines hold %d", known, held)
+		p.restart(t, entries)
+		if held := p.CachedBlocks(); p.knownAtFirst != held || held < 6*18 {
+			t.Errorf("when Sluice was ready it knew of %d blocks, the engines hold %d", p.knownAtFirst, held)
 		}
 		for i, c := range all {
 			got := p.next(t, c)
@@ -89,13 +105,22 @@ func TestPreciseSluiceRestarts(t *testing.T) {
 	}
 }
 
+func portOf(t *testing.T, address string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
 // C13: what engines no longer replay is not known, and nothing is made up.
 func TestC13_SluiceIsYounger(t *testing.T) {
 	p := newPrecise(t, lab.Plan{Engine: events(sim.Params{}, engine.KVEvents{BufferSteps: 2})})
 	for i := range 6 {
 		p.exactly(t, fmt.Sprint("early ", i), continueIDs(ids(fmt.Sprint("early ", i), 300), 20), p.Engines[i%3])
 	}
-	p.restart(t)
+	p.restart(t, p.Addresses())
 	p.state(t, "degraded", 3)
 	for round := range 2 {
 		for i := range 6 {
@@ -109,16 +134,15 @@ func TestC13_SluiceIsYounger(t *testing.T) {
 
 // An endpoint that accepts connections and never answers does not keep Sluice from being ready for long.
 func TestPreciseDeadEndpoint(t *testing.T) {
-	c := byEvents("kvEvents: {port: PORT}")
 	dead := lab.Accept(t, envoytest.PodIPs(t, 1)[0]+":0")
 	p := newPrecise(t, lab.Plan{Engines: 2, Engine: events(sim.Params{}, engine.KVEvents{}),
-		Config: strings.Replace(c, "PORT", dead[strings.LastIndexByte(dead, ':')+1:], 1)})
+		Config: byEvents(fmt.Sprintf("kvEvents: {port: %s}", portOf(t, dead)))})
 	prompts := []object{continueIDs(ids("one", 200), 10), continueIDs(ids("two", 200), 10)}
 	for i, prompt := range prompts {
 		p.exactly(t, "before", prompt, p.Engines[i])
 	}
 	p.quiet(t)
-	took := p.restart(t, dead)
+	took := p.restart(t, append(p.Addresses(), dead))
 	if took > 12*time.Second {
 		t.Errorf("ready after %v", took)
 	}
@@ -132,6 +156,7 @@ func TestPreciseDeadEndpoint(t *testing.T) {
 
 // C03, C34: an engine that is idle publishes nothing of a restart, nor does one that sleeps. Its metrics tell.
 func TestC34_SleepAndRestartWhileIdle(t *testing.T) {
+	t.Parallel()
 	for name, k := range map[string]engine.KVEvents{"replay": {}, "no replay": {NoReplay: true}} {
 		t.Run(name, func(t *testing.T) {
 			p := newPrecise(t, lab.Plan{Engines: 2, Engine: events(sim.Params{}, k),
@@ -145,6 +170,7 @@ func TestC34_SleepAndRestartWhileIdle(t *testing.T) {
 					p.exactly(t, "before a "+cause, prompt, p.Engines[i])
 				}
 				p.quiet(t)
+				p.lossy = true
 				lose()
 				lab.Wait(t, "a "+cause+" to be noticed", func() bool {
 					return p.Sluice.Total(t, "sluice_engine_cache_losses_total", fmt.Sprintf("cause=%q", cause)) > 0

@@ -16,13 +16,17 @@ import (
 )
 
 // byEvents is a configuration that knows caches from the engines' events, with parameters for the producer as YAML.
-func byEvents(parameters string) string {
-	return fmt.Sprintf(`server: {decisionHeader: true}
+func byEvents(parameters string) string { return byTokens("", parameters) }
+
+// byTokens is byEvents with parameters for the token producer too.
+func byTokens(tokens, parameters string) string {
+	return fmt.Sprintf(`server: {decisionHeader: true, produceTimeout: 10s, pickTimeout: 20s}
 plugins:
   - type: token-producer
+    parameters: {%s}
   - type: precise-prefix-cache-producer
     parameters: {%s}
-`, parameters)
+`, tokens, parameters)
 }
 
 // toEngine is a request header that restricts the pick to the engines that it lists.
@@ -38,10 +42,15 @@ type precise struct {
 	*lab.Lab
 	plan  lab.Plan
 	envoy *envoytest.Instance
+	lossy bool // messages were lost, or read twice
+
+	knownAtFirst int // blocks that the latest Sluice knew when it was ready; see restart
 }
 
+// newPrecise starts one. Tests that have one run side by side: they mostly wait.
 func newPrecise(t *testing.T, p lab.Plan) *precise {
 	t.Helper()
+	t.Parallel()
 	if p.Config == "" {
 		p.Config = byEvents("")
 	}
@@ -51,16 +60,17 @@ func newPrecise(t *testing.T, p lab.Plan) *precise {
 	return l
 }
 
-// restart starts another Sluice in place of the one that is there, which knows nothing. It returns once it is ready and
-// Envoy has found that.
-func (p *precise) restart(t *testing.T, more ...string) (took time.Duration) {
+// restart starts another Sluice in place of the one that is there, which knows nothing, and takes what it knows once it is
+// ready. It returns once Envoy has found it, and tells how long readiness took.
+func (p *precise) restart(t *testing.T, endpoints []string) (took time.Duration) {
 	t.Helper()
 	p.Sluice.Stop()
 	plan := p.plan
-	plan.Endpoints = append(p.Addresses(), more...)
+	plan.Endpoints = endpoints
 	begun := time.Now()
 	p.Sluice = lab.StartSluice(t, plan)
 	took = time.Since(begun)
+	p.knownAtFirst = p.known(t)
 	lab.Wait(t, "Envoy to find Sluice", func() bool {
 		return lab.Get(t, p.Client, p.envoy.URL("/v1/models")).Status == http.StatusOK
 	})
@@ -86,7 +96,6 @@ func ids(name string, n int) []int {
 type asked struct {
 	engine                    string
 	prompt, cached, predicted int   // tokens
-	matched                   int   // tokens in blocks that Sluice took the engine to have
 	output                    []int // token ids
 }
 
@@ -105,26 +114,34 @@ func continueIDs(prompt []int, n int, more ...any) object {
 	return o
 }
 
+// readAsked reads an answer, but for its text.
 func readAsked(t *testing.T, a lab.Answer) asked {
 	t.Helper()
 	u, d := usageOf(t, a), lab.ReadDecision(t, a)
 	return asked{
-		engine: a.Header.Get("x-sim-endpoint"), prompt: u.prompt, cached: u.cached, matched: d.Cached,
+		engine: a.Header.Get("x-sim-endpoint"), prompt: u.prompt, cached: u.cached,
 		predicted: min(d.Cached, (u.prompt-1)/blockSize*blockSize),
-		output:    read[idsAnswer](t, a.Body).Choices[0].TokenIDs,
 	}
 }
 
-// ask sends a request through Envoy, to a certain engine unless that is nil. What Sluice predicts, by its own header, must
-// be what its own comparison counts.
+// ask sends a request for a completion; see post.
 func (p *precise) ask(t *testing.T, body object, to *engine.Server) asked {
+	t.Helper()
+	got, a := p.post(t, "/v1/completions", body, to)
+	got.output = read[idsAnswer](t, a.Body).Choices[0].TokenIDs
+	return got
+}
+
+// post sends a request through Envoy, to a certain engine unless that is nil. What Sluice predicts, by its own header, must
+// be what its own comparison counts.
+func (p *precise) post(t *testing.T, path string, body any, to *engine.Server) (asked, lab.Answer) {
 	t.Helper()
 	before := p.Sluice.Audit(t)
 	var headers []string
 	if to != nil {
 		headers = []string{toEngine, to.Addr().String()}
 	}
-	a := lab.Post(t, p.Client, p.envoy.URL("/v1/completions"), lab.JSON(t, body), headers...)
+	a := lab.Post(t, p.Client, p.envoy.URL(path), lab.JSON(t, body), headers...)
 	got := readAsked(t, a)
 	var counted lab.Audit
 	lab.Wait(t, "the request to be compared", func() bool {
@@ -143,7 +160,7 @@ func (p *precise) ask(t *testing.T, body object, to *engine.Server) asked {
 	if counted != want {
 		t.Errorf("Sluice counts %+v, want %+v", counted, want)
 	}
-	return got
+	return got, a
 }
 
 // exactly asks for what must be predicted to the token, once all events are in.
@@ -157,19 +174,31 @@ func (p *precise) exactly(t *testing.T, name string, body object, to *engine.Ser
 	return got
 }
 
-// quietTime is how long nothing must come from the engines for their events to be in.
-const quietTime = 15 * time.Millisecond
-
-// quiet waits until Sluice knows of as many blocks as the engines hold, and no event has come for a while.
+// quiet waits until Sluice has taken in all that the engines have published, and knows of as many blocks as they hold.
 func (p *precise) quiet(t *testing.T) {
 	t.Helper()
-	taken, since := -1.0, time.Now()
+	const stillness = 50 * time.Millisecond // where messages may be lost, that is all there is to go by
+	taken, since := -1, time.Now()
 	lab.Wait(t, "Sluice to know what the engines hold", func() bool {
-		if now := p.Sluice.Total(t, "sluice_kv_event_blocks_total"); now != taken {
-			taken, since = now, time.Now()
+		m := p.Sluice.Metrics(t)
+		received := int(m.Total(t, "sluice_kv_event_messages_total", `what="received"`))
+		if received != taken {
+			taken, since = received, time.Now()
 		}
-		return time.Since(since) > quietTime && p.known(t) == p.CachedBlocks()
+		if int(m.Total(t, "sluice_kv_index_holder_blocks")) != p.CachedBlocks() {
+			return false
+		}
+		return p.lossy && time.Since(since) > stillness || !p.lossy && received == p.published(t)
 	})
+}
+
+// published is the number of messages that the engines have published since they started.
+func (p *precise) published(t *testing.T) (n int) {
+	t.Helper()
+	for _, e := range p.Engines {
+		n += int(lab.Metrics(lab.Get(t, p.Client, e.URL()+"/metrics").Body).Total(t, "sim:kv_event_batches_total"))
+	}
+	return n
 }
 
 // known is the number of blocks that Sluice knows the engines to hold.
@@ -198,19 +227,16 @@ func (p *precise) reset(t *testing.T, e *engine.Server) {
 // has heard of that.
 func (p *precise) unveil(t *testing.T, e *engine.Server) {
 	t.Helper()
-	live := func() float64 { return p.Sluice.Total(t, "sluice_kv_sources", `state="live"`) }
-	for i, before := 0, live(); ; i++ {
+	for i := range 20 {
 		p.reset(t, e)
 		p.ask(t, continueIDs(ids(fmt.Sprint("veil ", i), 4*blockSize), 1), e)
 		for begun := time.Now(); time.Since(begun) < time.Second; time.Sleep(5 * time.Millisecond) {
-			if live() >= before && p.known(t) == p.CachedBlocks() {
+			if p.known(t) == p.CachedBlocks() {
 				return
 			}
 		}
-		if i == 20 {
-			t.Fatal("nothing is heard from the engine")
-		}
 	}
+	t.Fatal("nothing is heard from the engine")
 }
 
 // talk is a conversation in token ids.

@@ -18,6 +18,7 @@ func tiered(selfDescribing bool) engine.Config {
 // What was evicted from the GPU is found on the CPU, whether the events of that tier describe themselves or name blocks
 // only; what is found on either counts as cached, block by block.
 func TestPreciseOffload(t *testing.T) {
+	t.Parallel()
 	for _, self := range []bool{false, true} {
 		t.Run(fmt.Sprint("self-describing: ", self), func(t *testing.T) {
 			p := newPrecise(t, lab.Plan{Engines: 2, Engine: tiered(self)})
@@ -41,6 +42,7 @@ func TestPreciseOffload(t *testing.T) {
 // A block on the CPU is worth less than one on the GPU for the pick, as much as its tier weighs, and the same for what
 // the request is charged with: nothing of it is computed.
 func TestPreciseTierWeight(t *testing.T) {
+	t.Parallel()
 	const prefer = `
   - type: inflight-load-producer
   - type: prefix-cache-scorer

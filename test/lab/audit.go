@@ -15,13 +15,13 @@ type Audit struct{ Predicted, Reported, Exact, Over, Under int }
 // Audit reads the comparison so far.
 func (s *Sluice) Audit(t testing.TB) Audit {
 	t.Helper()
-	page := s.page(t, "/metrics")
+	m := s.Metrics(t)
 	of := func(outcome string) int {
-		return int(sum(t, page, "sluice_prefix_cache_predictions_total", fmt.Sprintf("outcome=%q", outcome)))
+		return int(m.Total(t, "sluice_prefix_cache_predictions_total", fmt.Sprintf("outcome=%q", outcome)))
 	}
 	return Audit{
-		Predicted: int(sum(t, page, "sluice_prefix_cache_predicted_tokens_total")),
-		Reported:  int(sum(t, page, "sluice_prefix_cache_reported_tokens_total")),
+		Predicted: int(m.Total(t, "sluice_prefix_cache_predicted_tokens_total")),
+		Reported:  int(m.Total(t, "sluice_prefix_cache_reported_tokens_total")),
 		Exact:     of("exact"), Over: of("over"), Under: of("under"),
 	}
 }

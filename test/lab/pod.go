@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Serve runs an HTTP/1.1 and cleartext HTTP/2 server on an address, host:port, and returns the address that it got. It
@@ -112,28 +113,64 @@ func ReadEcho(t testing.TB, a Answer) Echo {
 // address that it got.
 func Accept(t testing.TB, address string) string {
 	t.Helper()
+	return accept(t, address, func(net.Conn, <-chan struct{}) {})
+}
+
+// Relay listens on an address, host:port, and connects whoever connects with another one, after a delay. It returns the
+// address that it got.
+func Relay(t testing.TB, address, to string, delay time.Duration) string {
+	t.Helper()
+	return accept(t, address, func(c net.Conn, done <-chan struct{}) {
+		select {
+		case <-time.After(delay):
+		case <-done:
+			return
+		}
+		other, err := net.Dial("tcp", to)
+		if err != nil {
+			_ = c.Close()
+			return
+		}
+		var both sync.WaitGroup
+		for _, pair := range [][2]net.Conn{{c, other}, {other, c}} {
+			both.Go(func() {
+				_, _ = io.Copy(pair[0], pair[1]) // either side may break off
+				_ = c.Close()
+				_ = other.Close()
+			})
+		}
+		both.Wait()
+	})
+}
+
+// accept hands each connection to a goroutine of its own. At the end of the test done is closed and then every connection.
+func accept(t testing.TB, address string, handle func(c net.Conn, done <-chan struct{})) string {
+	t.Helper()
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
 	var held []net.Conn
-	go func() {
-		defer close(done)
+	var group, accepting sync.WaitGroup
+	accepting.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
 			held = append(held, c)
+			group.Go(func() { handle(c, done) })
 		}
-	}()
+	})
 	t.Cleanup(func() {
 		_ = l.Close()
-		<-done
+		accepting.Wait()
+		close(done)
 		for _, c := range held {
 			_ = c.Close()
 		}
+		group.Wait()
 	})
 	return l.Addr().String()
 }

@@ -131,14 +131,23 @@ func (s *Sluice) Metric(t testing.TB, name string) float64 {
 // Total sums the samples of a family over its labels; a label such as release="estimated" restricts it.
 func (s *Sluice) Total(t testing.TB, family string, labels ...string) float64 {
 	t.Helper()
-	return sum(t, s.page(t, "/metrics"), family, labels...)
+	return s.Metrics(t).Total(t, family, labels...)
 }
 
-// sum is Total on a page that was read.
-func sum(t testing.TB, page, family string, labels ...string) float64 {
+// Metrics reads the admin port's metrics page.
+func (s *Sluice) Metrics(t testing.TB) Metrics {
+	t.Helper()
+	return Metrics(s.page(t, "/metrics"))
+}
+
+// Metrics is a metrics page.
+type Metrics string
+
+// Total sums the samples of a family over its labels; a label such as release="estimated" restricts it.
+func (m Metrics) Total(t testing.TB, family string, labels ...string) float64 {
 	t.Helper()
 	sum := 0.0
-	for line := range strings.Lines(page) {
+	for line := range strings.Lines(string(m)) {
 		rest, ok := strings.CutPrefix(line, family)
 		if !ok || rest[0] != '{' && rest[0] != ' ' {
 			continue
