@@ -68,6 +68,11 @@ test-vllm: build ## Run Envoy and Sluice in front of two real vLLM engines on th
 fuzz: ## Run every fuzz target for a short while (FUZZTIME each, FUZZBUDGET seconds in all)
 	@FUZZTIME=$(or $(FUZZTIME),5s) FUZZBUDGET=$(or $(FUZZBUDGET),90) scripts/fuzz.sh
 
+.PHONY: chaos
+chaos: ## Check the precise prefix index against its naive model for CHAOS (5m by default), with the race detector
+	@duration=$(or $(CHAOS),5m); SLUICE_CHAOS=$$duration $(RACE) \
+	$(GO) test $(RACEFLAG) -count=1 -run '^TestChaos$$' -timeout 2h ./cache/precise -rapid.checks=1000
+
 .PHONY: lint
 lint: $(TOOLS)/bin/golangci-lint ## Run golangci-lint, gofmt included
 	$< run --allow-parallel-runners $(PKG)

@@ -158,7 +158,7 @@ func (s *source) placeOne(r *run) bool {
 		if slot, known := g.table.Find(name); known {
 			s.storedAgain(r.tier, g, name, slot)
 			at = chain.Ref(g.table.Place(slot))
-			size := 0
+			var size int
 			if hash, size = s.store.HashAt(at); size != r.blockSize { // the same name for something else
 				s.stats.uneven.Add(int64(len(r.names) - i))
 				break
@@ -409,7 +409,7 @@ func (s *source) vanished(t *tier, g *group, name uint64, at chain.Ref) {
 	if t.complete(g, name, at) && !s.aliases.leave(t.holder, at) {
 		s.store.Move(t.holder, s.shadow, at)
 	}
-	if s.inTables(name, at) || s.ghosts.has(name, at) {
+	if s.inTables(name, at) {
 		return
 	}
 	if !s.tiers.isGPU(t.weights) {

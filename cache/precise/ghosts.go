@@ -42,12 +42,6 @@ func (g *ghosts) push(name uint64, at chain.Ref) (place chain.Ref, lost bool) {
 	return 0, false
 }
 
-// has reports whether a block is there, at a place.
-func (g *ghosts) has(name uint64, at chain.Ref) bool {
-	place, ok := g.table.Get(name)
-	return ok && chain.Ref(place).Place() == at.Place()
-}
-
 // take takes a block out, where it is there, at a place.
 func (g *ghosts) take(name uint64, at chain.Ref) {
 	if slot, ok := g.table.Find(name); ok && chain.Ref(g.table.Place(slot)).Place() == at.Place() {
