@@ -70,7 +70,7 @@ fuzz: ## Run every fuzz target for a short while (FUZZTIME each, FUZZBUDGET seco
 
 .PHONY: chaos
 chaos: ## Check the precise prefix index against its naive model for CHAOS (5m by default), with the race detector
-	@duration=$(or $(CHAOS),5m); SLUICE_CHAOS=$$duration $(RACE) \
+	@SLUICE_CHAOS=$(or $(CHAOS),5m) $(RACE) \
 	$(GO) test $(RACEFLAG) -count=1 -run '^TestChaos$$' -timeout 2h ./cache/precise -rapid.checks=1000
 
 .PHONY: lint

@@ -186,11 +186,21 @@ func (s *source) placeOne(r *run) bool {
 
 // knows reports whether placeOne must not take a block for a new one.
 func (s *source) knows(g *group, name uint64, blockSize int) bool {
-	if _, ok := g.table.Find(name); ok {
-		return true
+	for _, t := range s.held {
+		for i := range t.groups {
+			h := &t.groups[i]
+			if place, ok := h.table.Get(name); ok && (h == g || s.sizeAt(place) == blockSize) {
+				return true
+			}
+		}
 	}
-	_, _, ok := s.find(name, blockSize)
-	return ok
+	place, ok := s.ghosts.table.Get(name)
+	return ok && s.sizeAt(place) == blockSize
+}
+
+func (s *source) sizeAt(place uint64) int {
+	_, size := s.store.HashAt(chain.Ref(place))
+	return size
 }
 
 // parentOf is where a run begins: behind the place of its parent, whose hash it returns too. A block of another size does

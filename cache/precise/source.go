@@ -266,7 +266,7 @@ func (s *source) in(t *table.Table, name uint64, blockSize int) (at chain.Ref, s
 	if !ok {
 		return 0, 0, false
 	}
-	_, size = s.store.HashAt(chain.Ref(place))
+	size = s.sizeAt(place)
 	return chain.Ref(place), size, blockSize == 0 || size == blockSize
 }
 
