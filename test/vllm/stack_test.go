@@ -133,6 +133,9 @@ func (m samples) sum(family string, labels ...string) (sum int) {
 	return sum
 }
 
+// losses is how often Sluice has seen by their metrics that engines were started anew.
+func (m samples) losses() int { return m.sum("sluice_engine_cache_losses_total", `cause="restart"`) }
+
 // audit is what Sluice's own comparison of predicted and reported tokens has come to.
 type audit struct{ predicted, reported, exact, over, under int }
 
@@ -209,20 +212,32 @@ func (s *stack) alive() (all []*engine) {
 }
 
 // quiet waits until no engine has published anything for a while, nor Sluice taken in anything, and Sluice trusts what
-// it knows of every engine that has published.
+// it knows of every engine that runs.
 func (s *stack) quiet(t *testing.T) {
 	t.Helper()
 	for _, e := range s.alive() {
 		e.quiet(t)
 	}
 	taken, since := -1, time.Now()
-	lab.Wait(t, "Sluice to know the engines", func() bool {
+	wait(t, "Sluice to know the engines", func() bool {
 		m := s.sluice.metrics(t)
 		if now := m.sum("sluice_kv_event_messages_total"); now != taken {
 			taken, since = now, time.Now()
 		}
-		return time.Since(since) > quietTime && m.sum("sluice_kv_sources", `state="live"`) >= s.telling()
+		unsure := m.sum("sluice_kv_sources", `state="replaying"`) + m.sum("sluice_kv_sources", `state="degraded"`)
+		return time.Since(since) > quietTime && unsure <= len(s.engines)-len(s.alive()) &&
+			m.sum("sluice_kv_sources", `state="live"`) >= s.telling()
 	})
+}
+
+// wait polls until ok. It is patient: an engine whose events are elsewhere after a restart is asked for them now and then.
+func wait(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
 }
 
 // telling is the number of engines that run and have published something.

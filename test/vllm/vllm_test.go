@@ -21,6 +21,7 @@ func TestVLLM(t *testing.T) {
 	s.quiet(t)
 	begin := time.Now()
 	t.Run("conversations", func(t *testing.T) { testConversations(t, s) })
+	t.Run("long conversations", func(t *testing.T) { testJoining(t, s) })
 	t.Run("prompts", func(t *testing.T) { testPrompts(t, s) })
 	t.Run("salts and adapters", func(t *testing.T) { testNamespaces(t, s) })
 	t.Run("several copies", func(t *testing.T) { testCopies(t, s, engines[1]) })
@@ -29,6 +30,7 @@ func TestVLLM(t *testing.T) {
 		t.Run("reset of "+e.name, func(t *testing.T) { testReset(t, s, e) })
 	}
 	t.Run("a walk", func(t *testing.T) { testWalk(t, s, 150) })
+	s.tokensAreTrue(t)
 	t.Run("a new Sluice", func(t *testing.T) { testPickerRestart(t, s) })
 	for _, e := range engines {
 		t.Run("restart of "+e.name, func(t *testing.T) { testRestart(t, s, e) })

@@ -25,6 +25,22 @@ func testConversations(t *testing.T, s *stack) {
 	}
 }
 
+// testJoining has conversations that are long enough, and enough of a kind, for Sluice to put the tokens of the later ones
+// together from those of their earlier turns.
+func testJoining(t *testing.T, s *stack) {
+	for i := range 12 {
+		c := newConversation(baseModel, "", "the guide", 20)
+		for turn, question := range []string{
+			lab.Words(fmt.Sprintf("the plain %d", i%2), 720), fmt.Sprintf("Which way, %d?", i), fmt.Sprintf("And on, %d?", i),
+		} {
+			s.turn(t, fmt.Sprintf("long conversation %d, turn %d", i, turn), c, question, 20, turn == 1, nil)
+		}
+	}
+	if n := s.sluice.metrics(t).sum("sluice_token_exact_prompts_total", `source="joined"`); n == 0 {
+		t.Error("no prompt's tokens were put together from earlier ones")
+	}
+}
+
 // testPrompts goes through the ways to give a prompt, and to have it announced.
 func testPrompts(t *testing.T, s *stack) {
 	ids := make([]int, 6*blockSize)
