@@ -87,8 +87,9 @@ func (s *source) join(t *tier, number int, names []uint64) {
 		if g != nil {
 			if slot, ok := g.table.Find(name); ok {
 				s.applied(1)
-				s.believe(t, g, name, slot)
-				g.table.Again(slot)
+				if _, anew := s.believe(t, g, name, slot); !anew {
+					g.table.Again(slot)
+				}
 				continue
 			}
 		}
@@ -348,29 +349,33 @@ func (t *tier) complete(besides *group, name uint64, at chain.Ref) bool {
 // because a request asked it to.
 func (s *source) storedAgain(t *tier, g *group, name uint64, slot int) {
 	s.applied(1)
-	hash := s.believe(t, g, name, slot)
+	hash, anew := s.believe(t, g, name, slot)
 	if hash != 0 && s.reports.has(hash) {
 		s.stats.reported.Add(1)
 		return
 	}
-	g.table.Again(slot)
+	if !anew {
+		g.table.Again(slot)
+	}
 }
 
-// believe takes in that an engine has a block which a group has. Its hash is told only where somebody may ask for it, else
-// it is 0.
-func (s *source) believe(t *tier, g *group, name uint64, slot int) (hash uint64) {
+// believe takes in that an engine has a block which a group has. One that was doubted is there anew, in one copy: all that
+// was counted before had gone unheard. The block's hash is told only where somebody may ask for it, else it is 0.
+func (s *source) believe(t *tier, g *group, name uint64, slot int) (hash uint64, anew bool) {
 	at := chain.Ref(g.table.Place(slot))
 	if s.doubted > 0 && t.complete(g, name, at) {
-		if ref, ok := s.store.Set(t.holder, at); ok { // it is true again
+		if ref, ok := s.store.Set(t.holder, at); ok {
 			g.table.Move(slot, uint64(ref.Bare()))
+			g.table.Settle(slot)
+			anew = true
 		}
 	}
 	if s.recent == nil && !s.reports.open() {
-		return 0
+		return 0, anew
 	}
 	hash, _ = s.store.HashAt(at)
 	s.noteRecent(hash, name)
-	return hash
+	return hash, anew
 }
 
 func (s *source) removed(e *wire.Event) {

@@ -151,6 +151,9 @@ func (n *naive) hold(medium string, group int, name uint64) {
 	t.groups[group][name]++
 	delete(n.ghosts, name)
 	if t.complete(name) {
+		if t.doubted[name] { // all copies before had gone
+			t.groups[group][name] = 1
+		}
 		delete(t.doubted, name)
 	}
 	n.note(n.paths[name], name)
