@@ -94,7 +94,7 @@ func (f *Feed) Ready() <-chan struct{} { return f.ready }
 
 // Restarted takes a sign from elsewhere (the engine's metrics) that its process was started anew: what is known is
 // forgotten, and replayed from the beginning where there is a replay socket. Whatever the engine says after the call is
-// taken as the new process's.
+// taken as the new process's. Where its publishers are out of reach it is asked at once where they are now.
 //
 // It is not for an engine that lost its cache and runs on, such as one that sleeps: a replay would bring back what is gone.
 func (f *Feed) Restarted() {
@@ -184,6 +184,7 @@ func (f *Feed) enter() bool {
 		return false
 	}
 	if f.restarted.Load() && f.restarted.Swap(false) {
+		f.hurry = true
 		for _, s := range f.sources {
 			s.do(s.cursor.Restarted(time.Now()), nil)
 		}

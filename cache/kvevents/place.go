@@ -128,6 +128,7 @@ type asking struct {
 	failures int  // questions without an answer, in a row
 	repeats  int  // questions since a publisher is out of reach
 	asked    time.Time
+	hurry    bool // the engine was started anew, and may publish on ports of its new life
 }
 
 // asks reports whether engines are asked at all.
@@ -154,8 +155,11 @@ func (f *Feed) locateAt(now time.Time) time.Time {
 		}
 	}
 	if !missing {
-		f.repeats = 0
+		f.repeats, f.hurry = 0, false
 		return time.Time{}
+	}
+	if f.hurry {
+		return now
 	}
 	at := since.Add(askAgain)
 	if next := f.asked.Add(growing(askAgain, askAgainLast, f.repeats)); next.After(at) {
@@ -196,7 +200,7 @@ func (f *Feed) locate() {
 	}
 	defer f.mu.Unlock()
 	first := !f.located
-	f.located, f.locating, f.asked = true, false, time.Now()
+	f.located, f.locating, f.hurry, f.asked = true, false, false, time.Now()
 	defer f.rouse()
 	if f.answered {
 		f.repeats++

@@ -315,6 +315,43 @@ func TestEngineMoves(t *testing.T) {
 	})
 }
 
+// An engine that was started anew and publishes elsewhere since is asked for it at the first sign of that, once.
+func TestEngineMovesWithARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := askingRig(t)
+		page := `{"0":{"publisher":"zmq","endpoint":"tcp://*:6001","replay_endpoint":"tcp://*:6101"}}`
+		r.pages.bodies["/kv_event_sources"] = page
+		p := r.net.newProcess(1)
+		p.pub, p.replay = "10.0.0.5:6001", "10.0.0.5:6101"
+		p.start()
+		p.publish()
+		r.follow()
+		r.expect("replaying 1.0 live")
+		r.feed.Restarted()
+		r.sleep(time.Second)
+		if n := r.pages.count(); n != 1 {
+			t.Errorf("asked %d times while its publisher is connected, want once", n)
+		}
+		r.expect("forget(restart) replaying 1.0 live")
+		p.kill()
+		r.sleep(time.Second)
+		r.expect("degraded")
+		q := r.net.newProcess(2)
+		q.pub, q.replay = "10.0.0.5:6002", "10.0.0.5:6102"
+		q.publish()
+		q.start()
+		r.pages.set(func(p *pages) {
+			p.bodies["/kv_event_sources"] = strings.ReplaceAll(strings.ReplaceAll(page, "6001", "6002"), "6101", "6102")
+		})
+		r.feed.Restarted()
+		r.sleep(time.Second)
+		if n := r.pages.count(); n != 2 {
+			t.Errorf("asked %d times, want twice", n)
+		}
+		r.expect("forget(restart) initial replaying 2.0 live")
+	})
+}
+
 // The questions to an engine that stays out of reach become rare.
 func TestQuestionsBecomeRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
