@@ -30,7 +30,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags.SetOutput(stderr)
 	holders := flags.String("holders", "8,64,256,512", "numbers of endpoints that hold the prompts looked up")
 	flags.IntVar(&o.blocks, "blocks", 2_000_000, "resident distinct blocks beside those prompts")
-	flags.IntVar(&o.samples, "samples", 400, "look-ups timed in each row")
+	flags.IntVar(&o.samples, "samples", 400, "look-ups timed on an index that is in no cache")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -47,6 +47,13 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	return o, nil
 }
 
+// The bounds of the prompts that all holders have: enough that no cache of a processor holds them all, as far as memory
+// goes. Each prompt is 96 pairs of a block and a holder on average.
+const (
+	maxPrompts = 4000
+	maxPairs   = 200_000
+)
+
 func run(args []string, stdout, stderr io.Writer) error {
 	o, err := parse(args, stderr)
 	if err != nil {
@@ -57,7 +64,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	for _, n := range o.holders {
 		for _, holes := range []bool{false, true} {
 			fmt.Fprintf(stderr, "index: %d holders, holes %v\n", n, holes)
-			p := newPool(n, o.blocks, holes)
+			p := newPool(n, min(maxPrompts, maxPairs/n), o.blocks, holes)
 			if err := lookupRow(stdout, p, o); err != nil {
 				return err
 			}

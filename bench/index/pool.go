@@ -12,14 +12,13 @@ import (
 const (
 	blockSize    = 16
 	promptBlocks = 256
-	sharedBlocks = 64 // all prompts begin with the same system prompt
-	prompts      = 64 // that all holders have, one as far as another
+	systemBlocks = 64 // all prompts begin with the same system prompt
 )
 
 // pool is an index with what its engines were told to hold.
 type pool struct {
 	index   *precise.Index
-	sinks   []kvevents.Sink
+	engines []*bench
 	prompts [][]uint32 // held by all, as far as each goes
 	r       *rand.Rand
 	held    int // (block, holder) pairs
@@ -28,42 +27,49 @@ type pool struct {
 	withHoles bool
 }
 
-// newPool fills an index: prompts that every holder has, each to a random depth, and single holders' prompts of as many
-// distinct blocks as are asked for. With holes, each holder lacks one in 50 blocks of the shared prompts.
-func newPool(holders, blocks int, holes bool) *pool {
+// bench is an engine of the pool, with the name of the last block of the system prompt.
+type bench struct {
+	kvevents.Sink
+	system uint64
+}
+
+// newPool fills an index: prompts that begin alike and that every holder has, each to a random depth, and single holders'
+// prompts of as many distinct blocks as are asked for. With holes, each holder lacks one in 50 blocks of the shared
+// prompts.
+func newPool(holders, shared, blocks int, holes bool) *pool {
 	p := &pool{index: precise.NewIndex(blockhash.SeedOf("bench")), r: rand.New(rand.NewPCG(1, 2)), withHoles: holes}
 	for range holders {
 		_, sink := p.index.Open()
-		p.sinks = append(p.sinks, sink)
+		p.engines = append(p.engines, &bench{Sink: sink})
 	}
-	system := p.tokens(sharedBlocks)
 	p.other = p.tokens(promptBlocks)
-	p.share(p.other)
-	p.prompts = nil
-	for range prompts {
-		p.share(append(append([]uint32(nil), system...), p.tokens(promptBlocks-sharedBlocks)...))
+	system := p.tokens(systemBlocks)
+	for _, e := range p.engines {
+		p.store(e, 0, p.other)
+		names := p.store(e, 0, system)
+		e.system = names[len(names)-1]
+	}
+	for range shared {
+		p.share(system, p.tokens(promptBlocks-systemBlocks))
 	}
 	for i := 0; i < blocks; i += promptBlocks {
-		p.held += len(p.store(p.sinks[p.r.IntN(holders)], p.tokens(promptBlocks)))
+		p.store(p.engines[p.r.IntN(holders)], 0, p.tokens(promptBlocks))
 	}
 	return p
 }
 
-// share makes all engines hold a prompt, one of them all of it.
-func (p *pool) share(prompt []uint32) {
-	owner := len(p.prompts) % len(p.sinks)
-	p.prompts = append(p.prompts, prompt)
-	for i, sink := range p.sinks {
-		n := sharedBlocks + p.r.IntN(promptBlocks-sharedBlocks+1)
+// share makes all engines hold a prompt that follows the system prompt, one of them all of it.
+func (p *pool) share(system, prompt []uint32) {
+	owner := len(p.prompts) % len(p.engines)
+	p.prompts = append(p.prompts, append(append([]uint32(nil), system...), prompt...))
+	for i, e := range p.engines {
+		n := 1 + p.r.IntN(len(prompt)/blockSize)
 		if i == owner {
-			n = promptBlocks
+			n = len(prompt) / blockSize
 		}
-		names := p.store(sink, prompt[:n*blockSize])
-		p.held += len(names)
-		for _, name := range names {
-			if p.withHoles && p.r.IntN(50) == 0 {
-				p.remove(sink, name)
-				p.held--
+		for _, name := range p.store(e, e.system, prompt[:n*blockSize]) {
+			if p.withHoles && i != owner && p.r.IntN(50) == 0 {
+				p.remove(e, name)
 			}
 		}
 	}
@@ -100,18 +106,28 @@ func (p *pool) tokens(blocks int) []uint32 {
 	return t
 }
 
-// store tells a sink of a prompt's blocks under new names.
-func (p *pool) store(sink kvevents.Sink, tokens []uint32) []uint64 {
+// store tells of a prompt's blocks under new names, after a parent, 0 for none.
+func (p *pool) store(to kvevents.Sink, parent uint64, tokens []uint32) []uint64 {
 	names := make([]uint64, len(tokens)/blockSize)
 	for i := range names {
 		names[i] = p.r.Uint64()
 	}
-	sink.Apply(&wire.Batch{Events: []wire.Event{{
-		Kind: wire.Stored, Hashes: names, Tokens: tokens, BlockSize: blockSize, Medium: "gpu",
+	to.Apply(&wire.Batch{Events: []wire.Event{{
+		Kind: wire.Stored, Hashes: names, Tokens: tokens, BlockSize: blockSize, Medium: "gpu", Parent: parent, HasParent: parent != 0,
 	}}})
+	p.held += len(names)
 	return names
 }
 
-func (p *pool) remove(sink kvevents.Sink, name uint64) {
-	sink.Apply(&wire.Batch{Events: []wire.Event{{Kind: wire.Removed, Hashes: []uint64{name}, Medium: "gpu"}}})
+func (p *pool) remove(from kvevents.Sink, name uint64) {
+	from.Apply(&wire.Batch{Events: []wire.Event{{Kind: wire.Removed, Hashes: []uint64{name}, Medium: "gpu"}}})
+	p.held--
+}
+
+func (p *pool) sinks() []kvevents.Sink {
+	sinks := make([]kvevents.Sink, len(p.engines))
+	for i, e := range p.engines {
+		sinks[i] = e.Sink
+	}
+	return sinks
 }
