@@ -11,7 +11,8 @@ import (
 type alarm uint8
 
 const (
-	// alarmSilent: nothing was heard of the source for long: no events are enabled, or they cannot be reached.
+	// alarmSilent: nothing is heard of the source although its engine answers: no events are enabled, or they cannot be
+	// reached.
 	alarmSilent alarm = iota
 	// alarmUnapplied: events arrive and none tells anything that can be used.
 	alarmUnapplied
@@ -33,8 +34,10 @@ var alarmMessages = [alarms]string{
 }
 
 const (
-	// silentFor is how long a source may say nothing before that is said.
-	silentFor = 30 * time.Second
+	// silentFor is how long a source may say nothing before that is said, and silentAnswers how many requests its engine
+	// must have answered meanwhile: one that has nothing to do has nothing to say.
+	silentFor     = 30 * time.Second
+	silentAnswers = 3
 	// watchEvery is how often alarms are looked at.
 	watchEvery = 5 * time.Second
 	// unpredictedRow is how many answers in a row must have had cached tokens where none were predicted.
@@ -48,6 +51,7 @@ func (h *hub) watch() {
 	for {
 		select {
 		case <-ticker.C:
+			h.queue.expire(h.clock())
 			h.lookAround(time.Now())
 		case <-h.ctx.Done():
 			return
@@ -95,7 +99,7 @@ func (h *hub) expectedBlock(ordinal int, m *member) int {
 func (s *source) alarmed(a alarm, now time.Time, expectedBlock int) bool {
 	switch a {
 	case alarmSilent:
-		return (s.is(cursor.Silent) || s.is(cursor.Initial)) && now.Sub(s.since) >= silentFor
+		return (s.is(cursor.Silent) || s.is(cursor.Initial)) && now.Sub(s.since) >= silentFor && s.answered.Load() >= silentAnswers
 	case alarmUnapplied:
 		return s.unapplied()
 	case alarmBlockSize:

@@ -27,6 +27,7 @@ type hub struct {
 	stats     stats
 	feeds     kvevents.Stats
 	queue     queue
+	clock     func() time.Duration // that of scheduling.Cycle.Now
 	alarms    [alarms]atomic.Int64 // sources for which each is on
 
 	cacheConfig CacheConfig  // nil: no engine says anything

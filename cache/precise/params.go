@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"strings"
+	"time"
 )
 
 // Parameters are the plugin's parameters.
@@ -18,8 +20,10 @@ type Parameters struct {
 	// MaxBlocksPerEndpoint bounds what is kept of one engine (endpoint and data-parallel rank), in blocks.
 	MaxBlocksPerEndpoint int `yaml:"maxBlocksPerEndpoint"`
 	// SpeculativeIndexing counts a picked prompt as present on its endpoint until the engine's events say so, for at most
-	// 2 s.
+	// speculativeTTL.
 	SpeculativeIndexing bool `yaml:"speculativeIndexing"`
+	// SpeculativeTTL is that time.
+	SpeculativeTTL time.Duration `yaml:"speculativeTTL"`
 	// Tiers are the weights of blocks by the kind of memory that they are in, 0 to 1; names as engines write them, in
 	// any case. gpu, cpu and cpu_pinned have defaults.
 	Tiers map[string]float64 `yaml:"tiers"`
@@ -59,6 +63,8 @@ type KVEvents struct {
 type TokenProcessorConfig struct {
 	// BlockSizeTokens is the parameter of the same name.
 	BlockSizeTokens int `yaml:"blockSizeTokens"`
+	// BlockSize is blockSizeTokens too.
+	BlockSize int `yaml:"blockSize"`
 	// HashSeed is the parameter of the same name.
 	HashSeed string `yaml:"hashSeed"`
 	// HashAlgorithm is read and not used: the index's hashes are its own.
@@ -104,12 +110,14 @@ const (
 	maxCapacity     = 1 << 26
 	defaultPort     = 5557
 	maxPort         = 65535
+	defaultTTL      = 2 * time.Second
+	maxTTL          = time.Minute
 )
 
 func defaultParameters() Parameters {
 	return Parameters{
 		BlockSizeTokens: defaultBlock, MaxPrefixTokens: defaultPrefix, MaxBlocksPerEndpoint: defaultCapacity,
-		SpeculativeIndexing: true, Tiers: maps.Clone(defaultTiers), OtherTier: defaultOtherTier,
+		SpeculativeIndexing: true, SpeculativeTTL: defaultTTL, Tiers: maps.Clone(defaultTiers), OtherTier: defaultOtherTier,
 		KVEvents: KVEvents{Port: defaultPort, Ranks: 1, Discover: true},
 	}
 }
@@ -128,7 +136,7 @@ func (p *Parameters) complete() error {
 	}
 	t, k := cmp.Or(p.TokenProcessorConfig, &TokenProcessorConfig{}), cmp.Or(p.KVEventsConfig, &KVEventsConfig{})
 	pods := cmp.Or(k.PodDiscoveryConfig, &PodDiscoveryConfig{})
-	one("blockSizeTokens", "tokenProcessorConfig.blockSizeTokens", &p.BlockSizeTokens, t.BlockSizeTokens, defaultBlock)
+	one("blockSizeTokens", "tokenProcessorConfig.blockSizeTokens", &p.BlockSizeTokens, cmp.Or(t.BlockSizeTokens, t.BlockSize), defaultBlock)
 	one("kvEvents.port", "kvEventsConfig.socketPort", &p.KVEvents.Port, cmp.Or(k.SocketPort, pods.SocketPort), defaultPort)
 	one("kvEvents.replayPort", "kvEventsConfig.replaySocketPort", &p.KVEvents.ReplayPort,
 		cmp.Or(k.ReplaySocketPort, pods.ReplaySocketPort), 0)
@@ -158,11 +166,30 @@ func (p *Parameters) complete() error {
 			errs = append(errs, fmt.Errorf("parameters.%s: must be %d to %d %s, got %d", b.name, b.low, b.high, b.unit, b.value))
 		}
 	}
+	p.SpeculativeTTL = cmp.Or(p.SpeculativeTTL, defaultTTL)
+	if p.SpeculativeTTL < 0 || p.SpeculativeTTL > maxTTL {
+		errs = append(errs, fmt.Errorf("parameters.speculativeTTL: must be above 0 and at most %v, got %v", maxTTL, p.SpeculativeTTL))
+	}
+	errs = append(errs, p.KVEvents.check()...)
 	p.Tiers = lowerTiers(p.Tiers)
 	if _, err := newTierWeights(p.Tiers, p.OtherTier); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// check reports sockets of ranks that would be one another's, and an address that cannot be listened on.
+func (k *KVEvents) check() (errs []error) {
+	if k.ReplayPort > 0 && k.Port < k.ReplayPort+k.Ranks && k.ReplayPort < k.Port+k.Ranks {
+		errs = append(errs, fmt.Errorf("parameters.kvEvents.replayPort: %d to %d for %d ranks meets port, %d to %d",
+			k.ReplayPort, k.ReplayPort+k.Ranks-1, k.Ranks, k.Port, k.Port+k.Ranks-1))
+	}
+	if k.Bind != "" {
+		if _, port, err := net.SplitHostPort(k.Bind); err != nil || port == "" {
+			errs = append(errs, fmt.Errorf("parameters.kvEvents.bind: must be host:port, or :port for all addresses, got %q", k.Bind))
+		}
+	}
+	return errs
 }
 
 // lowerTiers are weights by names in lower case, with the defaults for what is not given. A name that was written in

@@ -26,7 +26,7 @@ type Producer struct {
 	now      func() time.Duration
 	logger   *slog.Logger
 	types    *collector
-	audit    audit
+	audit    *audit
 	noTokens atomic.Int64
 
 	prompts sync.Pool
@@ -44,7 +44,8 @@ type promptValue struct{ *prompt }
 type flightState struct{ *prompt }
 
 // Produce looks the prompt up and publishes match info for every candidate. A prompt whose tokens are not known exactly
-// is left to the approximate index: the engine's events are of no use for it.
+// is left to the approximate index, since the engine's events are of no use for it; that index is told of every prompt,
+// so that it knows the conversations when the tokens fail.
 func (p *Producer) Produce(ctx context.Context, c *scheduling.Cycle) error {
 	h := p.hub
 	h.adopt(c.Snapshot)
@@ -54,6 +55,7 @@ func (p *Producer) Produce(ctx context.Context, c *scheduling.Cycle) error {
 		p.noTokens.Add(1)
 		return p.fallback.Produce(ctx, c)
 	}
+	p.fallback.Prepare(c)
 	pr := p.take()
 	fallback := p.defaultSize(c)
 	sizes := p.sizes(fallback)
@@ -148,10 +150,10 @@ func (p *Producer) giveBack(pr *prompt) {
 
 // Committed notes what the picked endpoint will hold soon.
 func (p *Producer) Committed(c *scheduling.Cycle, f *scheduling.Flight) {
+	p.fallback.Committed(c, f)
 	value := p.blocks.In(c)
 	pr, ok := value.Get()
 	if !ok || pr.prompt == nil {
-		p.fallback.Committed(c, f)
 		return
 	}
 	value.Set(promptValue{}) // the flight has it now
@@ -187,15 +189,12 @@ func (p *Producer) settleOn(pr *prompt, e *scheduling.Endpoint, fallback int, no
 	case !live:
 		pr.routed = on.routed.add(hashes, 0, size, 0)
 	case p.params.SpeculativeIndexing:
-		pr.routed = on.routed.add(hashes, min(pr.cached, len(hashes)), size, now+speculativeTTL)
+		pr.routed = on.routed.add(hashes, min(pr.cached, len(hashes)), size, now+p.params.SpeculativeTTL)
 		if rec := pr.routed.record; rec != nil {
 			p.hub.queue.push(rec)
 		}
 	}
 }
-
-// speculativeTTL is how long a pick counts as present without an event that confirms it.
-const speculativeTTL = 2 * time.Second
 
 // unsettle takes back what settleOn did.
 func (p *Producer) unsettle(pr *prompt) {
@@ -212,9 +211,9 @@ func (p *Producer) unsettle(pr *prompt) {
 
 // Moved makes the endpoint that served the one that will hold the prompt.
 func (p *Producer) Moved(f *scheduling.Flight, from *scheduling.Endpoint) {
+	p.fallback.Moved(f, from)
 	pr := p.state.Of(f).prompt
 	if pr == nil {
-		p.fallback.Moved(f, from)
 		return
 	}
 	p.unsettle(pr)
@@ -222,20 +221,19 @@ func (p *Producer) Moved(f *scheduling.Flight, from *scheduling.Endpoint) {
 	pr.predicted = -1 // the match is from the pick, another time
 }
 
-// FirstToken tells nothing that the engine's events do not.
-func (p *Producer) FirstToken(f *scheduling.Flight, now time.Duration) {
-	if p.state.Of(f).prompt == nil {
-		p.fallback.FirstToken(f, now)
-	}
-}
+// FirstToken tells nothing that the engine's events do not, but to the approximate index.
+func (p *Producer) FirstToken(f *scheduling.Flight, now time.Duration) { p.fallback.FirstToken(f, now) }
 
 // Done compares what was believed with what the engine reports, and lets the prompt go.
 func (p *Producer) Done(f *scheduling.Flight, now time.Duration) {
+	p.fallback.Done(f, now)
 	state := p.state.Of(f)
 	pr := state.prompt
 	if pr == nil {
-		p.fallback.Done(f, now)
 		return
+	}
+	if pr.on != nil && f.Outcome.Reason == scheduling.EndComplete && !failed(f.Outcome) && len(pr.cuts[pr.cut].hashes) > 0 {
+		pr.on.answered.Add(1)
 	}
 	switch {
 	case failed(f.Outcome):
@@ -278,6 +276,9 @@ func (p *Producer) SnapshotChanged(s *scheduling.Snapshot) {
 	p.hub.adopt(s)
 	p.fallback.SnapshotChanged(s)
 }
+
+// NeedsTokens says that the plugin's knowledge is of use for prompts only whose tokens are known exactly.
+func (p *Producer) NeedsTokens() {}
 
 // TierWeights are the weights of the tiers by name; configured reports whether any is not the default.
 func (p *Producer) TierWeights() (weights map[string]float64, configured bool) {

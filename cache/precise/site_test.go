@@ -39,6 +39,24 @@ func TestC15_PreciseAndApproximateAgree(t *testing.T) {
 	h.expect("text, empty salt", salted(text("m", words), ""), map[string]int{"a:1": 16})
 }
 
+// Orphans show in the metrics, and so does what became of them.
+func TestC13_OrphansInTheMetrics(t *testing.T) {
+	h := newHarness(t, nil)
+	h.endpoints("a:1")
+	a := h.site.at("a:1")
+	for i := range 10_000 {
+		a.rank(0).Apply(&wire.Batch{Events: []wire.Event{after(uint64(1_000_000+i), store(16, from(17, 32), uint64(10+i)))}})
+	}
+	for name, want := range map[string]float64{
+		"sluice_kv_event_blocks_total orphaned": 10_000, "sluice_kv_event_blocks_total orphan_dropped": 10_000 - maxParkedBlocks,
+		"sluice_kv_index_parked_blocks": maxParkedBlocks, "sluice_kv_index_blocks": 0,
+	} {
+		if got := h.metric(name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+}
+
 func TestC23_DataParallelRanks(t *testing.T) {
 	payloads := kvtest.Payloads(t)
 	one := ids("m", upTo(16))

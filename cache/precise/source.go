@@ -30,6 +30,7 @@ type source struct {
 	other   atomic.Int32 // tokens of a block in the tiers whose blocks have another size; 0: none
 
 	since       time.Time
+	answered    atomic.Int64 // requests for blocks that the engine has answered
 	unpredicted atomic.Int32 // answers in a row with cached tokens of which none was predicted
 	said        [alarms]bool // what the log has been told of; the watch's own
 

@@ -100,6 +100,10 @@ func newProducer(b *scheduling.Builder, o Options, producers *collector) (*Produ
 		configured = params.BlockSizeTokens
 	}
 	p.hub.configured.Store(int32(configured))
+	p.audit = &audit{}
+	if previous != nil && previous.hub == p.hub {
+		p.audit = previous.audit
+	}
 	producers.producers.Add(p.name, p)
 	return p, nil
 }
@@ -125,7 +129,7 @@ func firstHub(p *Producer, previous *Producer, o Options) (*hub, error) {
 	h.logger, h.follow, h.users, h.config = o.Logger, o.follow, 1, feedConfig(&p.params.KVEvents)
 	h.client = &http.Client{Transport: o.Transport, Timeout: modelsTimeout}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
-	h.cacheConfig = o.CacheConfig
+	h.cacheConfig, h.clock = o.CacheConfig, o.Now
 	h.work.Go(h.watch)
 	h.bind = p.params.KVEvents.Bind
 	if previous != nil {
