@@ -132,6 +132,17 @@ func (p *Producer) Produce(_ context.Context, c *scheduling.Cycle) error {
 	return nil
 }
 
+// Prepare is Produce without the look-up, for a prompt that is known better: its text is only to be remembered for the
+// time when it is not.
+func (p *Producer) Prepare(c *scheduling.Cycle) {
+	p.tune(c)
+	x := p.index.Load()
+	x.adopt(c.Snapshot)
+	pr := p.take()
+	pr.hash(x, p.seed, c.Request, scheduling.TokenizedPrompt{})
+	p.blocks.In(c).Set(promptBlocks{pr})
+}
+
 func (p *Producer) take() *prompt {
 	if pr, ok := p.prompts.Get().(*prompt); ok {
 		return pr

@@ -33,20 +33,10 @@ func TestLookupAllocatesNothing(t *testing.T) {
 		f.say(t, store(16, prompt[:16*(i+100)], 1), on("cpu", store(16, prompt[:16*(256-i%5)], 1)))
 	}
 	r := ids("m", prompt)
-	c := h.scheduler.Begin(h.pool.Snapshot(), r, 0)
-	h.scheduler.Produce(t.Context(), c)
-	p := h.producer()
-	noAllocs(t, "a look-up", func() {
-		if err := p.Produce(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
-		blocks, _ := p.blocks.In(c).Get()
-		p.giveBack(blocks.prompt)
-	})
-	// Neither does a whole request, with what it is believed to leave and the end of that.
+	// A look-up with what the pick is believed to leave, and the end of that.
 	r.Headers = []scheduling.Header{{Name: "pick", Value: []byte(names[0])}}
 	noAllocs(t, "a request", func() {
-		h.advance(speculativeTTL)
+		h.advance(defaultTTL)
 		c := h.begin(r)
 		f, err := h.scheduler.Commit(c)
 		if err != nil {

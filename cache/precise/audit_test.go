@@ -207,7 +207,12 @@ func TestAlarms(t *testing.T) {
 		wantOn  bool
 		healing func(h *harness, a *stubFeed)
 	}{
-		"silent": {alarm: "silent", wantOn: true, healing: func(_ *harness, a *stubFeed) { a.live() }},
+		"silent": {alarm: "silent", wantOn: true, events: func(h *harness, _ *stubFeed) {
+			for range silentAnswers {
+				h.serve(ids("m", upTo(100)), "a:1", 0)
+			}
+		}, healing: func(_ *harness, a *stubFeed) { a.live() }},
+		"nothing to say": {alarm: "silent", wantOn: false},
 		"C02 nothing applies": {alarm: "unapplied", wantOn: true, events: func(_ *harness, a *stubFeed) {
 			for range unappliedBlocks {
 				a.hear(t, payloads["K09"])

@@ -93,7 +93,7 @@ func TestConcurrently(t *testing.T) {
 	})
 	work.Wait()
 	h.endpoints(steady...)
-	h.advance(speculativeTTL)
+	h.advance(defaultTTL)
 	h.look(ids("m", upTo(16)))
 	for _, name := range steady {
 		if err := h.source(name).check(); err != nil {

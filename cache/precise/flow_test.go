@@ -29,7 +29,7 @@ func TestSpeculation(t *testing.T) {
 		h.expect("picked", prompt, map[string]int{"a:1": 96, "b:1": 0})
 		h.expect("a longer one", ids("m", upTo(200)), map[string]int{"a:1": 96, "b:1": 0})
 		f.Done(ok200, h.now())
-		h.advance(speculativeTTL - 1)
+		h.advance(defaultTTL - 1)
 		h.expect("just before the end", prompt, map[string]int{"a:1": 96, "b:1": 0})
 		h.advance(1)
 		h.expect("2 s without an event", prompt, map[string]int{"a:1": 0, "b:1": 0})
@@ -42,7 +42,7 @@ func TestSpeculation(t *testing.T) {
 		h.serve(prompt, "a:1", -1)
 		h.site.at("a:1").say(t, store(16, upTo(64), 1))
 		h.expect("partly confirmed", prompt, map[string]int{"a:1": 96, "b:1": 0})
-		h.advance(speculativeTTL)
+		h.advance(defaultTTL)
 		h.expect("what was confirmed", prompt, map[string]int{"a:1": 64, "b:1": 0})
 		h.site.at("a:1").say(t, removed("gpu", 4, 3, 2, 1))
 		h.expect("removed", prompt, map[string]int{"a:1": 0, "b:1": 0})
@@ -55,7 +55,7 @@ func TestSpeculation(t *testing.T) {
 		if blocks, _ := h.source("a:1").routed.size(); blocks != 3 {
 			t.Errorf("%d blocks are speculative, want the 3 that were not there", blocks)
 		}
-		h.advance(speculativeTTL)
+		h.advance(defaultTTL)
 		h.expect("after it", prompt, map[string]int{"a:1": 48, "b:1": 0})
 	})
 	t.Run("from two picks", func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestSpeculation(t *testing.T) {
 			h.site.at("a:1").say(t, store(16, upTo(32), 1))
 			h.send(prompt, "a:1").Done(o, h.now())
 			h.expect(name, prompt, map[string]int{"a:1": 32, "b:1": 0})
-			h.advance(speculativeTTL)
+			h.advance(defaultTTL)
 			h.expect(name+", later", prompt, map[string]int{"a:1": 32, "b:1": 0})
 		})
 	}
@@ -111,7 +111,7 @@ func TestSpeculation(t *testing.T) {
 		f.Served(h.endpoint("b:1"))
 		h.expect("moved", prompt, map[string]int{"a:1": 0, "b:1": 96})
 		f.Done(ok200, h.now())
-		h.advance(speculativeTTL)
+		h.advance(defaultTTL)
 		h.expect("moved, later", prompt, map[string]int{"a:1": 0, "b:1": 32})
 		if n := &h.producer().audit.outcomes; n[0].Load()+n[1].Load()+n[2].Load() != 0 {
 			t.Error("a prediction for another endpoint was audited")
@@ -261,7 +261,7 @@ func TestC05_InstanceReplacedUnderItsAddress(t *testing.T) {
 	running.Done(scheduling.Outcome{Status: 502, Usage: scheduling.Usage{CachedTokens: 0}}, h.now())
 	h.expect("late ends of the first life", ids("m", upTo(100)), map[string]int{"a:1": 64})
 	h.end(second, 16)
-	h.advance(speculativeTTL)
+	h.advance(defaultTTL)
 	h.expect("events of the second life", ids("m", upTo(100)), map[string]int{"a:1": 16})
 	if next.closed {
 		t.Error("the wrong feed is closed")

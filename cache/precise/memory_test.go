@@ -155,7 +155,7 @@ func (h *harness) sourcesInUse() int {
 func (h *harness) settled(t *testing.T, goroutines int) int {
 	t.Helper()
 	h.endpoints("stays:1")
-	h.advance(speculativeTTL)
+	h.advance(defaultTTL)
 	h.look(ids("m", upTo(16)))
 	eventually(t, "everything is freed", func() bool { return h.hub().store.Sizes().Bits == 10 })
 	eventually(t, "goroutines end", func() bool { return runtime.NumGoroutine() <= goroutines })
