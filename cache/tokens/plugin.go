@@ -100,6 +100,14 @@ func newProducer(b *scheduling.Builder, o *Options, m *collector) (*Producer, er
 	return p, nil
 }
 
+// ExactWithin is how long a request waits for its tokens; 0 where they are only estimated.
+func (p *Producer) ExactWithin() time.Duration {
+	if p.params.VLLM == nil {
+		return 0
+	}
+	return max(p.params.VLLM.Timeout, p.params.VLLM.MMTimeout)
+}
+
 // Close takes the plugin out of the metrics and ends its calls.
 func (p *Producer) Close() error {
 	p.metrics.producers.Remove(p)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-epp/sluice/scheduling"
 )
@@ -24,14 +25,55 @@ const (
 func (f *File) warnAcross(types []scheduling.PluginType, s *scheduling.Scheduler) {
 	f.warnUndone()
 	f.warnTiers(types, s)
-	f.warnBudget()
+	f.warnBudget(s)
+	f.warnTokens(s)
+}
+
+// tokenNeeder is a producer whose knowledge is of use for prompts only whose tokens are known exactly, and tokenCounter
+// one that may know them: within a time, 0 where it only estimates.
+type (
+	tokenNeeder  interface{ NeedsTokens() }
+	tokenCounter interface{ ExactWithin() time.Duration }
+)
+
+// warnTokens warns of a producer that needs exact tokens where nobody counts any.
+func (f *File) warnTokens(s *scheduling.Scheduler) {
+	exact := false
+	for _, plugin := range s.Plugins() {
+		if c, ok := plugin.(tokenCounter); ok && c.ExactWithin() > 0 {
+			exact = true
+		}
+	}
+	for name, plugin := range s.Plugins() {
+		if _, ok := plugin.(tokenNeeder); ok && !exact {
+			f.warnf(f.atName(name), "%s knows caches by exact tokens, and nobody counts any: only prompts that come as token ids are "+
+				"looked up in it; give token-producer a vllm", name)
+		}
+	}
+}
+
+// atName is where a plugin is declared.
+func (f *File) atName(name string) origin {
+	for _, pl := range f.allPlugins() {
+		if pl.name == name {
+			return pl.at
+		}
+	}
+	return origin{}
 }
 
 // warnBudget warns of look-ups that may take longer than what they are part of.
-func (f *File) warnBudget() {
+func (f *File) warnBudget(scheduler *scheduling.Scheduler) {
 	if s := f.Config.Server; s.ProduceTimeout >= s.PickTimeout {
 		f.warnf(f.place("server.produceTimeout"), "%v is not below pickTimeout (%v): slow look-ups would cost the request, not "+
 			"their knowledge; keep it below the proxy's message timeout too", s.ProduceTimeout, s.PickTimeout)
+	}
+	for name, plugin := range scheduler.Plugins() {
+		c, ok := plugin.(tokenCounter)
+		if produce := f.Config.Server.ProduceTimeout; ok && c.ExactWithin() > produce {
+			f.warnf(f.atName(name), "%s may take %v for tokens and server.produceTimeout allows %v: it waits no longer than that allows; "+
+				"raise server.produceTimeout too", name, c.ExactWithin(), produce)
+		}
 	}
 }
 
