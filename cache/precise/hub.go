@@ -195,6 +195,7 @@ func (h *hub) open(m *member, number int) kvevents.Sink {
 	next := slices.Clone(ranks)
 	if ranks[0].number < 0 {
 		next[0].number = number
+		next[0].logger = h.logger.With("endpoint", m.endpoint.Address, "rank", number)
 		m.ranks.Store(&next)
 		return next[0].source
 	}
@@ -202,6 +203,7 @@ func (h *hub) open(m *member, number int) kvevents.Sink {
 		return deaf{}
 	}
 	s := h.newSource()
+	s.logger = h.logger.With("endpoint", m.endpoint.Address, "rank", number)
 	next = append(next, rank{number, s})
 	m.ranks.Store(&next)
 	return s

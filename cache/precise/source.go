@@ -1,6 +1,7 @@
 package precise
 
 import (
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ type source struct {
 	limit    int // blocks; see put
 	adapters *adapters
 	routed   routed
+	logger   *slog.Logger // nil before anything was heard
 	// resized is called when the source's block sizes change.
 	resized func()
 
@@ -91,10 +93,14 @@ func newSource(index uint32, h *hub) *source {
 // State says how far the source's knowledge can be trusted.
 func (s *source) State(state cursor.State) {
 	s.state.Store(int32(state))
+	s.mu.Lock()
 	if state == cursor.Degraded {
-		s.mu.Lock()
 		s.watchRecent()
-		s.mu.Unlock()
+	}
+	blocks := s.blocks
+	s.mu.Unlock()
+	if s.logger != nil {
+		s.logger.Info("what an endpoint's KV events tell of its cache", "state", state.String(), "blocks", blocks)
 	}
 	if state == cursor.Live {
 		s.routed.settleKept()
