@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sluice-epp/sluice/deploy/envoy"
 	"github.com/sluice-epp/sluice/test/lab"
 )
 
@@ -169,6 +170,7 @@ func testPickerRestart(t *testing.T, s *stack) {
 	c := newConversation(baseModel, "", "the night", 200)
 	last := s.turn(t, "before", c, "Where to?", 40, false, nil)
 	s.sluice.restart(t)
+	s.envoy.WaitStat(t, "cluster."+envoy.PickerCluster+".membership_healthy", 1, lab.Timeout)
 	got := s.turn(t, "after", c, "And then?", 20, false, nil)
 	if got.cached < last.prompt/blockSize*blockSize {
 		t.Errorf("%d tokens cached after the restart, want those of the turn before, %d: it went elsewhere", got.cached, last.prompt)
