@@ -366,8 +366,9 @@ func (s *source) believe(t *tier, g *group, name uint64, slot int) (hash uint64,
 	if s.doubted > 0 && t.complete(g, name, at) {
 		if ref, ok := s.store.Set(t.holder, at); ok {
 			g.table.Move(slot, uint64(ref.Bare()))
-			g.table.Settle(slot)
-			anew = true
+			if anew = !ref.Held(); anew {
+				g.table.Settle(slot)
+			}
 		}
 	}
 	if s.recent == nil && !s.reports.open() {

@@ -58,6 +58,19 @@ func TestC03_DuplicatesHeal(t *testing.T) {
 	}
 }
 
+// Doubt about some blocks does not touch the copies of others.
+func TestC03_CopiesOfOthersWhileInDoubt(t *testing.T) {
+	p := newPool(t)
+	e := p.open()
+	e.State(cursor.Degraded)
+	e.say(store(16, upTo(32), 1), store(16, from(101, 132), 11))
+	e.contradict(p.look(ask{tokens: upTo(32)}).cuts[0].hashes, 16, 0, e.now())
+	e.say(store(16, from(101, 132), 11), store(16, from(101, 132), 11), removed("gpu", 12), removed("gpu", 12))
+	e.expect("two of three copies removed", ask{tokens: from(101, 132)}, 32)
+	e.say(removed("gpu", 12))
+	e.expect("all removed", ask{tokens: from(101, 132)}, 16)
+}
+
 // What was stored since the pick that a contradiction is about is there, in one copy.
 func TestC03_ContradictionSparesWhatCameLater(t *testing.T) {
 	p := newPool(t)
