@@ -69,6 +69,7 @@ func (rd *reading) list() int {
 			if rd.listed {
 				return i
 			}
+			rd.messages = rd.messages[:0] // those before the fault
 			break
 		}
 	}
