@@ -24,6 +24,7 @@ type routed struct {
 	table  table.Table
 	kept   []*record // without an end, oldest first
 	hashes int       // in kept
+	forgot uint64    // how often everything was dropped
 	closed bool
 	refs   []chain.Ref
 }
@@ -33,8 +34,9 @@ type record struct {
 	on     *routed
 	hashes []uint64
 	until  time.Duration // 0: none
-	// id is this use's of the record; it changes with the routed's lock held, and is read by flights whose record may be
-	// another's by now.
+	forgot uint64        // on.forgot when it was made: after a later one nothing of it is left
+	// id is this use's of the record, 0 once it has ended; it changes with the lock of the routed that it is on held, and is
+	// read by flights whose record may be another's by now.
 	id atomic.Uint64
 }
 
@@ -91,7 +93,7 @@ func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration)
 		}
 	}
 	rec, _ := records.Get().(*record)
-	rec.on, rec.until = r, until
+	rec.on, rec.until, rec.forgot = r, until, r.forgot
 	rec.id.Store(recordIDs.Add(1))
 	rec.hashes = append(rec.hashes[:0], hashes[first:first+n]...)
 	if until == 0 {
@@ -108,22 +110,26 @@ func (r *routed) undo(s share) {
 	if s.record == nil || s.record.id.Load() != s.id {
 		return
 	}
-	if s.record.until == 0 {
+	if s.record.until == 0 && s.record.forgot == r.forgot {
 		r.hashes -= len(s.record.hashes)
 		r.kept = slices.DeleteFunc(r.kept, func(rec *record) bool { return rec == s.record })
 	}
 	r.remove(s.record)
 }
 
-// end undoes a record.
+// end undoes a record, which may be used again then: its flight must not undo what another one makes of it.
 func (r *routed) end(rec *record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	rec.id.Store(0)
 	r.remove(rec)
 }
 
 // remove takes a record's blocks out, those that no other record has.
 func (r *routed) remove(rec *record) {
+	if rec.forgot != r.forgot {
+		rec.hashes = rec.hashes[:0]
+	}
 	for i := len(rec.hashes) - 1; i >= 0; i-- {
 		if slot, ok := r.table.Find(rec.hashes[i]); ok {
 			at := chain.Ref(r.table.Place(slot))
@@ -174,6 +180,7 @@ func (r *routed) forgetLocked() {
 	})
 	r.table.Clear()
 	r.kept, r.hashes = nil, 0
+	r.forgot++
 }
 
 func (r *routed) close() {

@@ -1,0 +1,68 @@
+package precise
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// routeOf are some block hashes, others for each number.
+func routeOf(number uint64, blocks int) []uint64 {
+	hashes := make([]uint64, blocks)
+	for i := range hashes {
+		hashes[i] = scheduling.Mix64(number<<16 + uint64(i))
+	}
+	return hashes
+}
+
+// What a pick recorded before everything was forgotten is gone: neither its end nor its failure takes anything from the
+// picks that came since.
+func TestRoutedRecordsFromBeforeForgetting(t *testing.T) {
+	for name, until := range map[string]time.Duration{"without an end": 0, "speculative": 5} {
+		t.Run(name, func(t *testing.T) {
+			r := &newTestHub().newSource().routed
+			hashes := routeOf(1, 50)
+			for range 3 {
+				before := r.add(hashes, 0, 16, until)
+				r.forget()
+				now := r.add(hashes, 0, 16, until)
+				r.undo(before)
+				if blocks, _ := r.size(); blocks != 50 {
+					t.Errorf("%d blocks are left of 50", blocks)
+				}
+				r.undo(now)
+				if blocks, _ := r.size(); blocks != 0 || r.hashes != 0 || r.any.Load() {
+					t.Errorf("%d blocks and %d hashes are left", blocks, r.hashes)
+				}
+			}
+		})
+	}
+}
+
+// A record that has ended is another pick's by and by, on another engine perhaps: its first flight leaves it alone.
+func TestRoutedRecordsUsedAgain(t *testing.T) {
+	h := newTestHub()
+	engines := []*routed{&h.newSource().routed, &h.newSource().routed}
+	var work sync.WaitGroup
+	for i := range uint64(4) {
+		work.Go(func() {
+			r := engines[i%2]
+			for n := range uint64(2000) {
+				s := r.add(routeOf(i<<32+n, 8), 0, 16, 1)
+				h.queue.push(s.record)
+				h.queue.expire(time.Duration(n % 2))
+				r.undo(s)
+			}
+		})
+	}
+	work.Wait()
+	h.queue.expire(1)
+	for _, r := range engines {
+		if blocks, _ := r.size(); blocks != 0 {
+			t.Errorf("%d blocks are left", blocks)
+		}
+	}
+	checkStore(t, h)
+}
