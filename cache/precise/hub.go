@@ -96,6 +96,7 @@ type member struct {
 	cancel   context.CancelFunc // ends the questions to its engine
 	mu       sync.Mutex         // guards the replacement of ranks
 	gone     bool
+	bases    []string // models that the engine has listed
 }
 
 // rank is the source of a data-parallel rank. The first one is there before anybody has heard of it.
@@ -163,7 +164,7 @@ func (h *hub) newMember(e *scheduling.Endpoint) *member {
 		Logger: h.logger, Client: h.client, Acceptor: h.listener.acceptor(), Stats: &h.feeds,
 	}, func(number int) kvevents.Sink { return h.open(m, number) })
 	h.waiting = append(h.waiting, m)
-	h.work.Go(func() { h.listModels(ctx, e) })
+	h.work.Go(func() { h.listModels(ctx, m) })
 	return m
 }
 
@@ -229,6 +230,7 @@ func (h *hub) bury(m *member) {
 	m.gone = true
 	ranks := *m.ranks.Load()
 	m.mu.Unlock()
+	h.adapters.unlist(m.bases) // which nobody changes any more
 	for _, r := range ranks {
 		r.close()
 	}

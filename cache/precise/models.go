@@ -17,15 +17,18 @@ const (
 	maxModelsBytes  = 4 << 20
 	firstModelsWait = time.Second
 	maxModelsWait   = time.Minute
+	// maxBases is how many models one engine may list, and maxNameBytes how long a name may be: what is beyond is not taken.
+	maxBases     = 64
+	maxNameBytes = 512
 )
 
-// listModels asks an engine which models it serves that are no adapters, again and again until it says so or ctx, which
-// the endpoint's going ends, is over.
-func (h *hub) listModels(ctx context.Context, e *scheduling.Endpoint) {
+// listModels asks a member's engine which models it serves that are no adapters, again and again until it says so or ctx,
+// which the endpoint's going ends, is over.
+func (h *hub) listModels(ctx context.Context, m *member) {
 	for wait := firstModelsWait; ; wait = min(2*wait, maxModelsWait) {
-		bases, err := h.fetchModels(ctx, e)
+		bases, err := h.fetchModels(ctx, m.endpoint)
 		if err == nil {
-			h.adapters.list(bases)
+			h.listed(m, bases)
 			return
 		}
 		timer := time.NewTimer(wait)
@@ -35,6 +38,16 @@ func (h *hub) listModels(ctx context.Context, e *scheduling.Endpoint) {
 			timer.Stop()
 			return
 		}
+	}
+}
+
+// listed notes what a member's engine lists, for as long as the member is there.
+func (h *hub) listed(m *member, bases []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.gone {
+		m.bases = bases
+		h.adapters.list(bases)
 	}
 }
 
@@ -64,7 +77,7 @@ func (h *hub) fetchModels(ctx context.Context, e *scheduling.Endpoint) (bases []
 		return nil, err
 	}
 	for _, m := range list.Data {
-		if m.Parent == nil {
+		if m.Parent == nil && len(bases) < maxBases && len(m.ID) <= maxNameBytes {
 			bases = append(bases, m.ID)
 		}
 	}

@@ -127,7 +127,11 @@ func firstHub(p *Producer, previous *Producer, o Options) (*hub, error) {
 	}
 	h := newHub(seed, tiers, p.params.MaxBlocksPerEndpoint)
 	h.logger, h.follow, h.users, h.config = o.Logger, o.follow, 1, feedConfig(&p.params.KVEvents)
-	h.client = &http.Client{Transport: o.Transport, Timeout: modelsTimeout}
+	h.client = &http.Client{
+		Transport: o.Transport, Timeout: modelsTimeout,
+		// An engine answers for itself: it cannot make this process ask somebody else.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.cacheConfig, h.clock = o.CacheConfig, o.Now
 	h.work.Go(h.watch)
