@@ -232,7 +232,8 @@ func (e *engineUnderTest) store(t *rapid.T, from root, digits []int, medium stri
 		run.steps = append(run.steps, stepOf(digits[i]))
 		ev.ExtraEnd = append(ev.ExtraEnd, 0)
 	}
-	if n := len(run.names); n > 1 && rapid.IntRange(0, 9).Draw(t, "twice") == 0 {
+	// Where a limit may take one of the two away in between, the other one's place is anybody's guess.
+	if n := len(run.names); n > 1 && e.rules.limit == 0 && rapid.IntRange(0, 9).Draw(t, "twice") == 0 {
 		run.names[rapid.IntRange(1, n-1).Draw(t, "twin")] = run.names[rapid.IntRange(0, n-1).Draw(t, "twin of")]
 	}
 	ev.Hashes = slices.Clone(run.names)
