@@ -22,7 +22,7 @@ type load struct {
 
 	mu      sync.Mutex
 	answers []observed
-	failed  int // requests without a whole answer
+	failed  []string // why requests had no whole answer
 }
 
 // observed is a request of a load, and when it was sent.
@@ -52,40 +52,44 @@ func (l *load) converse(ctx context.Context, name string) {
 	prompt := ids(name, 250)
 	for turn := range 6 {
 		prompt = append(prompt, ids(fmt.Sprint(name, " question ", turn), 30)...)
-		for ok := false; !ok && ctx.Err() == nil; {
-			var got asked
+		for ok := false; !ok; {
 			sent := time.Now()
-			got, ok = l.try(ctx, prompt)
+			got, err := l.try(ctx, prompt)
 			if ctx.Err() != nil {
 				return
 			}
 			l.mu.Lock()
-			if ok {
+			if ok = err == nil; ok {
 				l.answers = append(l.answers, observed{asked: got, name: fmt.Sprint(name, ", turn ", turn), sent: sent})
 				prompt = append(prompt, got.output...)
 			} else {
-				l.failed++
+				l.failed = append(l.failed, err.Error())
 			}
 			l.mu.Unlock()
+			if !ok {
+				time.Sleep(10 * time.Millisecond) // as a client would
+			}
 		}
 	}
 }
 
-func (l *load) try(ctx context.Context, prompt []int) (asked, bool) {
+func (l *load) try(ctx context.Context, prompt []int) (asked, error) {
 	body := lab.JSON(l.t, continueIDs(prompt, 30))
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, l.p.envoy.URL("/v1/completions"), strings.NewReader(body))
 	if err != nil {
-		l.t.Error(err)
-		return asked{}, false
+		return asked{}, err
 	}
 	r.Header.Set("content-type", "application/json")
 	a, err := lab.Try(l.p.Client, r)
-	if err != nil || a.Status != http.StatusOK {
-		return asked{}, false
+	if err != nil {
+		return asked{}, err
+	}
+	if a.Status != http.StatusOK {
+		return asked{}, fmt.Errorf("status %d after the decision %q: %.300s", a.Status, a.Header.Get("x-sluice-decision"), a.Body)
 	}
 	got := readAsked(l.t, a)
 	got.output = read[idsAnswer](l.t, a.Body).Choices[0].TokenIDs
-	return got, true
+	return got, nil
 }
 
 // wait waits for n more answers of an engine.
@@ -105,11 +109,11 @@ func (l *load) wait(name string, n int) {
 	})
 }
 
-// failures is the number of requests without a whole answer so far.
-func (l *load) failures() int {
+// failures are why requests had no whole answer so far.
+func (l *load) failures() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.failed
+	return slices.Clone(l.failed)
 }
 
 // stop ends the load and gives what was answered.

@@ -23,7 +23,7 @@ func TestPreciseOffload(t *testing.T) {
 		t.Run(fmt.Sprint("self-describing: ", self), func(t *testing.T) {
 			p := newPrecise(t, lab.Plan{Engines: 2, Engine: tiered(self)})
 			chance := rand.New(rand.NewPCG(1, 2))
-			for i := range 60 {
+			for i := range 48 {
 				name := fmt.Sprint("text ", chance.IntN(18))
 				p.exactly(t, fmt.Sprintf("step %d, %s", i, name), continueIDs(ids(name, 150+chance.IntN(150)), 20), p.Engines[i%2])
 			}
