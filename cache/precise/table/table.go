@@ -5,6 +5,7 @@ package table
 import (
 	"math"
 	"math/bits"
+	"math/rand/v2"
 )
 
 // Table maps hashes, or names that are as good as hashes, to places. It is an open-addressed array of 16 bytes an entry,
@@ -37,10 +38,15 @@ const (
 // MaxPlace is one more than the largest place.
 const MaxPlace = 1 << (64 - countBits)
 
+// secret keeps an engine, whose names these may be, from choosing ones that all belong to one slot: there a look-up would
+// cost as much as there are names.
+var secret = rand.Uint64()
+
 // home is the slot that a name belongs to.
 func (t *Table) home(name uint64) int {
-	hi, _ := bits.Mul64(name*spread, uint64(len(t.entries)))
-	return int(hi)
+	high, low := bits.Mul64(name^secret, spread)
+	slot, _ := bits.Mul64(high^low, uint64(len(t.entries)))
+	return int(slot)
 }
 
 // Find is the slot of a name, good until the table is changed.

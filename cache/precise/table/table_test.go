@@ -88,3 +88,37 @@ func check(t *rapid.T, tab *Table, counts map[uint64]int, places map[uint64]uint
 		t.Fatalf("After found %d in slot %d: %v", n, slot, ok)
 	}
 }
+
+// Names that an engine chooses to fall together do not: those of which the product with a constant is small, those that
+// differ in a few bits only, and those in a row.
+func TestChosenNames(t *testing.T) {
+	inverse := uint64(1) // of spread
+	for range 6 {
+		inverse *= 2 - spread*inverse
+	}
+	for what, nameOf := range map[string]func(i uint64) uint64{
+		"small products": func(i uint64) uint64 { return i * inverse },
+		"high bits":      func(i uint64) uint64 { return i << 48 },
+		"middle bits":    func(i uint64) uint64 { return i << 24 },
+		"in a row":       func(i uint64) uint64 { return i },
+	} {
+		t.Run(what, func(t *testing.T) {
+			var tab Table
+			const n = 10_000
+			for i := range uint64(n) {
+				tab.Add(nameOf(i), i)
+			}
+			far := 0
+			for i := range uint64(n) {
+				slot, ok := tab.Find(nameOf(i))
+				if !ok || tab.Place(slot) != i {
+					t.Fatalf("%d is not there", i)
+				}
+				far += tab.distance(tab.home(nameOf(i)), slot)
+			}
+			if far > 20*n {
+				t.Errorf("names lie %d slots off their homes on average", far/n)
+			}
+		})
+	}
+}
