@@ -163,3 +163,17 @@ func (h *harness) busyClient(seed uint64, requests int) {
 		}
 	}
 }
+
+// A pick waits for no engine: neither for a large batch of its events that is being taken in, nor for one that is stuck.
+func TestPicksDoNotWaitForEvents(t *testing.T) {
+	h := newHarness(t, nil)
+	h.endpoints("a:1")
+	h.site.at("a:1").live()
+	h.site.at("a:1").say(t, store(16, upTo(32), 1))
+	s := h.source("a:1")
+	s.mu.Lock() // as Apply does
+	defer s.mu.Unlock()
+	h.expect("meanwhile", ids("m", upTo(64)), map[string]int{"a:1": 32})
+	h.serve(ids("m", upTo(64)), "a:1", 32)
+	h.expect("what was picked", ids("m", upTo(64)), map[string]int{"a:1": 64})
+}

@@ -122,6 +122,22 @@ func TestC03_ContradictionSparesAWholePrompt(t *testing.T) {
 
 // A live source is not doubted at its first contradiction, since a block may have gone and come back between the pick
 // and the end of the request; from then on it is known what came when.
+// Of what an engine stored after a pick and before anything was watched nothing is known: it is spared.
+func TestC03_PicksFromBeforeTheWatch(t *testing.T) {
+	p := newPool(t)
+	e := p.open()
+	e.State(cursor.Live)
+	a := ask{tokens: upTo(64)}
+	hashes := p.look(a).cuts[0].hashes
+	first, second := e.now(), e.now()
+	e.say(store(16, upTo(64), 1)) // while both run
+	e.contradict(hashes, 16, 0, first)
+	e.contradict(hashes, 16, 0, second)
+	e.expect("both answered", a, 64)
+	e.contradict(hashes, 16, 1, e.now())
+	e.expect("another pick", a, 16)
+}
+
 func TestC03_LiveSourcesAreDoubtedFromTheSecondTime(t *testing.T) {
 	p := newPool(t)
 	e := p.open()

@@ -12,7 +12,8 @@ type naive struct {
 	paths    map[uint64]string // name → all that leads to the block, for every block that has or had a place
 	ghosts   map[uint64]bool   // removed from the GPU, still placed
 	parked   []naiveRun
-	watching bool // what was stored when is noted
+	watching bool // what was stored when is noted, after the tick since
+	since    uint32
 	notes    map[uint64]naiveNote
 	tick     uint32
 	slotOf   func(path string) uint64 // where the note of a block goes, in place of another one's
@@ -49,7 +50,7 @@ func newNaive(slotOf func(string) uint64) *naive {
 // forget is what a restart or a clear leaves: nothing but what was noted of the past.
 func (n *naive) forget() {
 	next := newNaive(n.slotOf)
-	next.watching, next.notes, next.tick = n.watching, n.notes, n.tick
+	next.watching, next.since, next.notes, next.tick = n.watching, n.since, n.notes, n.tick
 	*n = *next
 }
 
@@ -194,7 +195,10 @@ func (n *naive) remove(medium string, group int, name uint64) {
 // tick.
 func (n *naive) contradict(paths []string, first int, tick uint32) {
 	if !n.watching {
-		n.watching = true
+		n.watch()
+		return
+	}
+	if tick < n.since {
 		return
 	}
 	for _, path := range paths[first:] {
@@ -215,6 +219,12 @@ func (n *naive) contradict(paths []string, first int, tick uint32) {
 				}
 			}
 		}
+	}
+}
+
+func (n *naive) watch() {
+	if !n.watching {
+		n.watching, n.since = true, n.tick
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 
 func (s *source) watchRecent() {
 	if s.recent == nil {
-		s.recent = new(recent)
+		s.recent, s.watchedFrom = new(recent), s.tick
 	}
 }
 
@@ -28,19 +28,16 @@ func (s *source) noteRecent(hash, name uint64) {
 	}
 }
 
-// now is the source's tick, for contradict.
-func (s *source) now() uint32 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.tick
-}
+// now is the tick of the last batch that was taken in, for contradict. A pick asks for it, and does not wait for a batch
+// that is under way: to the pick, what that one stores is stored later.
+func (s *source) now() uint32 { return s.taken.Load() }
 
 // contradict takes in that the engine did not have the blocks of a prompt from number first on when it looked, some time
 // after tick. Those that it stored since are there, in one copy; the others are not believed any more until it stores
 // them again. A block whose slot went to another one since may have been stored or not: it is spared, and the next
-// contradiction, with other blocks stored since, decides. As long as nothing is known of what was stored when, which is
-// up to the first contradiction of a live source, nothing is concluded: the block may have gone and come between the
-// pick and the end of the request.
+// contradiction, with other blocks stored since, decides. Where it is not known what was stored since tick, which is so
+// for picks from before the first contradiction of a live source, nothing is concluded: the block may have gone and come
+// between the pick and the end of the request.
 func (s *source) contradict(hashes []uint64, blockSize, first int, tick uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,6 +47,9 @@ func (s *source) contradict(hashes []uint64, blockSize, first int, tick uint32) 
 	s.stats.contradictions.Add(1)
 	if s.recent == nil {
 		s.watchRecent()
+		return
+	}
+	if int32(tick-s.watchedFrom) < 0 {
 		return
 	}
 	var holders []chain.Holder

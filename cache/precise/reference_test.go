@@ -196,7 +196,7 @@ func (e *engineUnderTest) step(t *rapid.T, h *hub, from root, path []int) {
 		return
 	case 13:
 		e.State(cursor.Degraded)
-		e.naive.watching = true
+		e.naive.watch()
 		return
 	case 14:
 		e.tick = e.now()

@@ -27,9 +27,10 @@ type source struct {
 	// resized is called when the source's block sizes change.
 	resized func()
 
-	state   atomic.Int32 // cursor.State
-	primary atomic.Int32 // tokens of a block on the GPU, or wherever the source has blocks; 0: not known yet
-	other   atomic.Int32 // tokens of a block in the tiers whose blocks have another size; 0: none
+	state   atomic.Int32  // cursor.State
+	primary atomic.Int32  // tokens of a block on the GPU, or wherever the source has blocks; 0: not known yet
+	other   atomic.Int32  // tokens of a block in the tiers whose blocks have another size; 0: none
+	taken   atomic.Uint32 // tick of the last batch that was taken in
 
 	since       time.Time
 	answered    atomic.Int64 // requests for blocks that the engine has answered
@@ -50,9 +51,11 @@ type source struct {
 	heard   int // blocks in events since the engine began, and events that could not be read
 	used    int // ... that told something
 	tick    uint32
-	reports reports
-	evictAt int // where the search for something to evict goes on
-	closed  bool
+	// watchedFrom is the tick after which every block that is stored is among recent.
+	watchedFrom uint32
+	reports     reports
+	evictAt     int // where the search for something to evict goes on
+	closed      bool
 
 	hashes []uint64 // scratch
 	refs   []chain.Ref
@@ -117,6 +120,7 @@ func (s *source) Apply(b *wire.Batch) {
 		return
 	}
 	s.tick++
+	defer s.taken.Store(s.tick)
 	s.heard += b.Bad + b.Unknown
 	for i := range b.Events {
 		e := &b.Events[i]
