@@ -115,7 +115,8 @@ func TestC07_Tokenizer(t *testing.T) {
 			address := lab.Serve(t, envoytest.PodIPs(t, 1)[0]+":0", pod)
 			config := fmt.Sprintf("plugins: [{type: token-producer, parameters: {vllm: {url: %q}}}, {type: precise-prefix-cache-producer}]", "http://"+tt.address)
 			l := lab.New(t, lab.Plan{Engines: -1, Endpoints: []string{address}, Config: config})
-			e := l.Envoy(t, envoy.Params{RequestBody: envoy.Buffered, MessageTimeout: proxy, Endpoints: []string{address}})
+			e := l.Envoy(t, envoy.Params{RequestBody: envoy.Buffered, MessageTimeout: proxy,
+				Endpoints: []string{address}, Picker: envoy.Picker{NoHealthCheck: true}})
 			body := func(question string) string {
 				tool := object{"type": "function", "function": object{"name": "measure", "description": strings.Repeat("deeper than wide ", 1<<20/17)}}
 				return lab.JSON(t, object{"messages": []object{{"role": "user", "content": question}}, "tools": []object{tool}, "max_tokens": 2})
