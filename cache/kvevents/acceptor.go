@@ -64,7 +64,9 @@ func Listen(address string, logger *slog.Logger) (*Acceptor, error) {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	socket, err := zmtp.ListenSubscriber(address, zmtp.AcceptorOptions{
-		Options: zmtp.Options{MaxFrameBytes: maxMessage, HandshakeTimeout: dialTimeout},
+		Options: zmtp.Options{
+			MaxFrameBytes: maxMessage, Budget: zmtp.NewBudget(maxGuestsUnderWay), HandshakeTimeout: dialTimeout,
+		},
 	})
 	if err != nil {
 		return nil, err

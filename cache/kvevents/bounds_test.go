@@ -97,6 +97,34 @@ func TestKeptMessagesAreBounded(t *testing.T) {
 	})
 }
 
+// All ranks of an endpoint share a bound, however many an engine says that it has; the others go on with what they hold.
+func TestHeldMessagesOfAllRanks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.config.ReplayPort = 0
+		p := r.net.newProcess(1)
+		p.replay = ""
+		p.start()
+		r.follow()
+		payload := strings.Repeat("m", 1<<20)
+		for rank := range 100 {
+			b := &wire.Batch{Rank: rank, HasRank: true, Events: []wire.Event{{Kind: wire.Stored, Hashes: []uint64{1}, Medium: payload}}}
+			p.sendRaw(true, wire.AppendBatch(nil, b))
+			if held := r.stats.HeldBytes.Load(); held > maxHeldOfAll {
+				t.Fatalf("%d bytes held of %d ranks", held, rank+1)
+			}
+		}
+		held, dropped := r.stats.Held.Load(), r.stats.Dropped.Load()
+		if held < 60 || held+dropped != 100 || r.stats.Applied.Load() != 100 {
+			t.Errorf("%d held, %d dropped, %d applied", held, dropped, r.stats.Applied.Load())
+		}
+		r.sleep(time.Minute)
+		if held := r.stats.Held.Load(); held != 0 || r.feed.held != 0 {
+			t.Errorf("%d held, %d bytes, of an old connection", held, r.feed.held)
+		}
+	})
+}
+
 // The frames and payloads of the field report C02 that cannot be read, and the topics that can.
 func TestC02_BadMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

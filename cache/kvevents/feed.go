@@ -27,6 +27,7 @@ type Feed struct {
 	stats    *Stats
 	open     func(rank int) Sink
 	begun    time.Time
+	underWay *zmtp.Budget
 
 	ctx   context.Context
 	end   context.CancelFunc
@@ -43,6 +44,7 @@ type Feed struct {
 	alarm   time.Time // when run wakes up by itself
 	asking
 	sources []*source
+	held    int     // bytes that the sources hold
 	links   []*link // dialled ones
 	// visitors are the connections that the engine made, and guests is how many there were ever.
 	visitors []*link
@@ -64,6 +66,7 @@ func Follow(e *scheduling.Endpoint, c Config, o Options, open func(rank int) Sin
 	f := &Feed{
 		endpoint: e, config: c, options: o, logger: o.Logger.With("endpoint", e.Address), stats: o.Stats, open: open,
 		topic: []byte(cmp.Or(e.KVEvents.Topic, c.Topic)), begun: time.Now(), wake: make(chan struct{}, 1), ready: make(chan struct{}),
+		underWay: zmtp.NewBudget(maxUnderWay),
 	}
 	f.ctx, f.end = context.WithCancel(context.Background())
 	var err error
@@ -236,7 +239,9 @@ func (f *Feed) add(rank int) *source {
 
 // zmtpOptions bound a connection to an engine.
 func (f *Feed) zmtpOptions() zmtp.Options {
-	return zmtp.Options{MaxFrameBytes: maxMessage, HandshakeTimeout: dialTimeout, DialContext: f.options.DialContext}
+	return zmtp.Options{
+		MaxFrameBytes: maxMessage, Budget: f.underWay, HandshakeTimeout: dialTimeout, DialContext: f.options.DialContext,
+	}
 }
 
 // SourceInfo is how things stand with one source.

@@ -127,7 +127,8 @@ func (s *source) apply(m *message) {
 // hold keeps a copy of a message.
 func (s *source) hold(m *message) {
 	stats := s.feed.stats
-	if len(s.held) == maxHeld || s.bytes+len(m.payload) > maxHeldBytes {
+	size := len(m.payload) + heldBytes
+	if len(s.held) == maxHeld || s.bytes+len(m.payload) > maxHeldBytes || s.feed.held+size > maxHeldOfAll {
 		stats.Dropped.Add(int64(len(s.held)) + 1)
 		if s.feed.may(aboutOverflow) {
 			s.feed.logger.Warn("too many KV events wait for a replay and are dropped", "rank", s.rank, "messages", len(s.held)+1)
@@ -137,6 +138,7 @@ func (s *source) hold(m *message) {
 	}
 	s.held = append(s.held, held{m.Message, bytes.Clone(m.payload)})
 	s.bytes += len(m.payload)
+	s.feed.held += size
 	stats.Held.Add(1)
 	stats.HeldBytes.Add(int64(len(m.payload)))
 }
@@ -145,6 +147,7 @@ func (s *source) hold(m *message) {
 func (s *source) drop() {
 	s.feed.stats.Held.Add(-int64(len(s.held)))
 	s.feed.stats.HeldBytes.Add(-int64(s.bytes))
+	s.feed.held -= s.bytes + len(s.held)*heldBytes
 	s.held, s.bytes = nil, 0
 }
 

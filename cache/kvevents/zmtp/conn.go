@@ -180,6 +180,9 @@ func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 
 // Close ends the connection, a waiting Receive and a blocked Send. Only its first call can return an error.
 func (c *Conn) Close() error {
-	c.closing.Do(func() { c.closeErr = c.nc.Close() })
+	c.closing.Do(func() {
+		c.closeErr = c.nc.Close()
+		c.in.share.close()
+	})
 	return c.closeErr
 }

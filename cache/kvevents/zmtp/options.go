@@ -10,6 +10,9 @@ import (
 type Options struct {
 	// MaxFrameBytes is the most bytes that the frames of one message may hold together; 64 MiB by default.
 	MaxFrameBytes int
+	// Budget bounds the messages of all connections that have it, together; nil for no bound. A connection whose message
+	// there is no room for gets ErrTooLarge.
+	Budget *Budget
 	// MaxFrames is the most frames of one message; 64 by default.
 	MaxFrames int
 	// HandshakeTimeout bounds a dial, and again the handshake that follows; 5 s by default.

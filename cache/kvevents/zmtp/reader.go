@@ -19,7 +19,7 @@ const (
 	// growBytes is what a body may grow by before as much has arrived.
 	growBytes = 64 << 10
 	// keepBytes of a body's buffer are kept for ever, more only while messages need it.
-	keepBytes = 1 << 20
+	keepBytes = 256 << 10
 	// keepMessages in a row that need less than a quarter of a larger buffer make it go.
 	keepMessages = 256
 )
@@ -46,10 +46,15 @@ type reader struct {
 	frames  [][]byte
 	command []byte
 	roomy   int // messages in a row that needed little of body
+	share   share
+	covered int // size of body that share was told of
 }
 
 func newReader(source func(p []byte, begun bool) (int, error), o Options) *reader {
-	return &reader{source: source, maxBytes: o.MaxFrameBytes, maxFrames: o.MaxFrames, input: make([]byte, inputBytes)}
+	return &reader{
+		source: source, maxBytes: o.MaxFrameBytes, maxFrames: o.MaxFrames, input: make([]byte, inputBytes),
+		share: share{budget: o.Budget},
+	}
 }
 
 // greeting reads the peer's greeting, which aliases input until the next call.
@@ -121,6 +126,18 @@ func (r *reader) recycle() {
 	r.body, r.ends = r.body[:0], r.ends[:0]
 }
 
+// cover makes sure that a buffer of so many bytes is paid for.
+func (r *reader) cover(size int) error {
+	if size == r.covered {
+		return nil
+	}
+	if err := r.share.cover(size); err != nil {
+		return err
+	}
+	r.covered = size
+	return nil
+}
+
 // head reads a frame's flags and length and checks them against the bounds.
 func (r *reader) head() error {
 	if err := r.need(1); err != nil {
@@ -180,6 +197,9 @@ func (r *reader) fillBody(into *[]byte) error {
 			*into = append(*into, r.input[r.from:r.from+n]...)
 			r.from += n
 			r.left -= n
+			if err := r.cover(cap(r.body)); err != nil {
+				return err
+			}
 			continue
 		}
 		if r.left < len(r.input) {
@@ -190,7 +210,11 @@ func (r *reader) fillBody(into *[]byte) error {
 		}
 		body := *into
 		if len(body) == cap(body) {
-			body = slices.Grow(body, min(r.left, max(len(body), growBytes)))
+			more := min(r.left, max(len(body), growBytes))
+			if err := r.cover(len(body) + more); err != nil {
+				return err
+			}
+			body = slices.Grow(body, more)
 		}
 		room := body[len(body):min(cap(body), len(body)+r.left)]
 		n, err := r.source(room, true)
