@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -382,9 +381,5 @@ func TestSnapshotChanges(t *testing.T) {
 	if h.hub().stats.blocks.Load() != 0 {
 		t.Error("blocks are left")
 	}
-	eventually(t, "the number of the source is free", func() bool {
-		h.hub().indices.Lock()
-		defer h.hub().indices.Unlock()
-		return slices.Contains(h.hub().free, 0)
-	})
+	eventually(t, "the number of the source is free", func() bool { return h.sourcesInUse() == 1 })
 }
