@@ -270,13 +270,14 @@ func (s *source) putNew(g *group, h chain.Holder, name uint64, at chain.Ref) {
 	s.release(at)
 }
 
-// put adds a block to a group's table. A source that has as many blocks as it may loses another one for it: one that has
-// so many has lost removals, and which of its blocks are stale nobody knows.
+// put adds a block to a group's table. A source that has as many blocks as it may, by itself or with the other ranks of its
+// endpoint, loses another one for it: one that has so many has lost removals, and which of its blocks are stale nobody knows.
 func (s *source) put(g *group, name uint64, at chain.Ref) {
 	g.table.Add(name, uint64(at))
 	s.blocks++
 	s.stats.blocks.Add(1)
-	if s.blocks > s.limit {
+	together := s.ranks.blocks.Add(1)
+	if s.blocks > s.limit || together > s.ranks.limit && s.blocks > 1 {
 		s.evict(g, name)
 	}
 }
@@ -422,6 +423,7 @@ func (s *source) unroute(t *tier, at chain.Ref) {
 func (s *source) vanished(t *tier, g *group, name uint64, at chain.Ref) {
 	s.blocks--
 	s.stats.blocks.Add(-1)
+	s.ranks.blocks.Add(-1)
 	if t.complete(g, name, at) && !s.aliases.leave(t.holder, at) {
 		s.store.Move(t.holder, s.shadow, at)
 	}
@@ -439,7 +441,7 @@ func (s *source) vanished(t *tier, g *group, name uint64, at chain.Ref) {
 
 // release lets go of a place that a name of the source's has stood for, unless another one does.
 func (s *source) release(at chain.Ref) {
-	if !s.aliases.unname(at) {
-		s.store.Unset(at, s.own()...)
+	if !s.aliases.unname(at) && s.store.Unset(at, s.own()...) {
+		s.hollow++
 	}
 }

@@ -3,6 +3,7 @@ package precise
 import (
 	"context"
 	"log/slog"
+	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -93,6 +94,7 @@ type member struct {
 	endpoint *scheduling.Endpoint
 	feed     feed
 	ranks    atomic.Pointer[[]rank]
+	together ranks
 	cancel   context.CancelFunc // ends the questions to its engine
 	mu       sync.Mutex         // guards the replacement of ranks
 	gone     bool
@@ -105,8 +107,12 @@ type rank struct {
 	*source
 }
 
-// maxRanks is the number of data-parallel ranks of one endpoint that are told apart.
-const maxRanks = 256
+// maxRanks is the number of data-parallel ranks of one endpoint that are told apart. All that it says it has may hold as many
+// blocks together as so many, or as those that are configured, may each.
+const (
+	maxRanks     = 256
+	ranksAtLeast = 8
+)
 
 // adopt makes the hub follow the endpoints of a snapshot, unless it knows them or later ones already.
 func (h *hub) adopt(s *scheduling.Snapshot) {
@@ -159,7 +165,8 @@ func (h *hub) listen() {
 func (h *hub) newMember(e *scheduling.Endpoint) *member {
 	ctx, cancel := context.WithCancel(h.ctx)
 	m := &member{endpoint: e, cancel: cancel}
-	m.ranks.Store(&[]rank{{-1, h.newSource()}})
+	m.together.limit = int64(max(h.maxBlocks, defaultCapacity)) * int64(max(ranksAtLeast, e.KVEvents.Ranks, h.config.Ranks))
+	m.ranks.Store(&[]rank{{-1, h.newRank(&m.together)}})
 	m.feed = h.follow(e, h.config, kvevents.Options{
 		Logger: h.logger, Client: h.client, Acceptor: h.listener.acceptor(), Stats: &h.feeds,
 	}, func(number int) kvevents.Sink { return h.open(m, number) })
@@ -168,8 +175,11 @@ func (h *hub) newMember(e *scheduling.Endpoint) *member {
 	return m
 }
 
-// newSource makes a source with an index of its own.
-func (h *hub) newSource() *source {
+// newSource makes a source that shares no bound with any other.
+func (h *hub) newSource() *source { return h.newRank(&ranks{limit: math.MaxInt64}) }
+
+// newRank makes a source with an index of its own.
+func (h *hub) newRank(of *ranks) *source {
 	h.indices.Lock()
 	defer h.indices.Unlock()
 	var index uint32
@@ -180,7 +190,7 @@ func (h *hub) newSource() *source {
 		index = uint32(h.sources.Load())
 		h.sources.Add(1)
 	}
-	return newSource(index, h)
+	return newSource(index, h, of)
 }
 
 // open is the source of a rank that a feed has heard of; of ranks beyond any bound all that is heard is dropped.
@@ -203,7 +213,7 @@ func (h *hub) open(m *member, number int) kvevents.Sink {
 	if len(ranks) == maxRanks || m.gone {
 		return deaf{}
 	}
-	s := h.newSource()
+	s := h.newRank(&m.together)
 	s.logger = h.logger.With("endpoint", m.endpoint.Address, "rank", number)
 	next = append(next, rank{number, s})
 	m.ranks.Store(&next)

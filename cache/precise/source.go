@@ -20,7 +20,8 @@ type source struct {
 	keys     *keys
 	tiers    *tierWeights
 	stats    *stats
-	limit    int // blocks; see put
+	limit    int    // blocks; see put
+	ranks    *ranks // of its endpoint
 	adapters *adapters
 	routed   routed
 	logger   *slog.Logger // nil before anything was heard
@@ -48,6 +49,7 @@ type source struct {
 	recent  *recent
 	doubted int // blocks that were taken for lost and are still in a table, at most
 	blocks  int // in all tables
+	hollow  int // places that were left behind while nobody held them, at most; see hollowed
 	heard   int // blocks in events since the engine began, and events that could not be read
 	used    int // ... that told something
 	tick    uint32
@@ -81,10 +83,16 @@ type group struct {
 // maxGroups is the number of groups of full attention that an engine may have.
 const maxGroups = 8
 
-func newSource(index uint32, h *hub) *source {
+// ranks are the sources of one endpoint, as far as they share a bound.
+type ranks struct {
+	blocks atomic.Int64 // in all tables of all of them
+	limit  int64
+}
+
+func newSource(index uint32, h *hub, of *ranks) *source {
 	s := &source{
 		since: time.Now(),
-		index: index, store: h.store, keys: &h.keys, tiers: h.tiers, stats: &h.stats, limit: h.maxBlocks,
+		index: index, store: h.store, keys: &h.keys, tiers: h.tiers, stats: &h.stats, limit: h.maxBlocks, ranks: of,
 		resized: h.sizesChanged, adapters: &h.adapters,
 		routed: routed{store: h.store, limit: h.maxRouted, holder: h.store.Register(index, 1000)},
 	}
@@ -135,6 +143,27 @@ func (s *source) Apply(b *wire.Batch) {
 			s.forget()
 			s.routed.forget()
 		}
+		if s.hollow >= hollowCheck {
+			s.hollowed()
+		}
+	}
+}
+
+// A place stays, 16 bytes or more, as long as any place follows it that somebody holds, so a single block may keep the
+// places of a whole prompt. Engines evict a prompt's end first and leave few of these behind. Whenever a source has left
+// hollowCheck, all are counted; where they are more than maxHollow and hollowRatio times the blocks that are there, what
+// the source holds goes.
+const (
+	hollowCheck = 1 << 20
+	maxHollow   = 4 << 20
+	hollowRatio = 4
+)
+
+func (s *source) hollowed() {
+	s.hollow = 0
+	if n := int64(s.store.Hollow()); n > maxHollow+hollowRatio*s.stats.blocks.Load() {
+		s.stats.evicted.Add(int64(s.blocks))
+		s.forget()
 	}
 }
 
@@ -190,8 +219,9 @@ func (s *source) forget() {
 	s.sweep(&s.ghosts.table)
 	s.ghosts.ring, s.ghosts.next = s.ghosts.ring[:0], 0
 	s.stats.blocks.Add(-int64(s.blocks))
+	s.ranks.blocks.Add(-int64(s.blocks))
 	s.stats.parked.Add(-int64(s.parked.blocks))
-	s.blocks, s.doubted = 0, 0
+	s.blocks, s.hollow, s.doubted = 0, 0, 0
 	s.parked.clear()
 	s.aliases.clear()
 	clear(s.groups)

@@ -211,14 +211,15 @@ func (s *Store) Move(from, to Holder, at Ref) (ref Ref, ok bool) {
 }
 
 // Unset makes some holders of one owner not hold the block at a place any more. The place may be gone then, unless
-// another holder keeps it. Where it is gone already, nothing happens.
-func (s *Store) Unset(at Ref, holders ...Holder) {
+// another holder keeps it, or stay although nobody does (hollow): for the places that follow it. Where it is gone already,
+// nothing happens.
+func (s *Store) Unset(at Ref, holders ...Holder) (hollow bool) {
 	sh, index := s.at(at.chain())
 	sh.mu.Lock()
 	c := sh.chains[index]
 	if c == nil || at.pos() >= len(c.hashes) {
 		sh.mu.Unlock()
-		return
+		return false
 	}
 	changed := false
 	for _, h := range holders {
@@ -230,9 +231,11 @@ func (s *Store) Unset(at Ref, holders ...Holder) {
 	parent := noChain
 	if changed {
 		parent = sh.drop(c, index, noChain)
+		hollow = at.pos() < len(c.hashes) && !c.held(at.pos())
 	}
 	sh.mu.Unlock()
 	s.leave(parent)
+	return hollow
 }
 
 // drop frees what nobody holds at the end of a chain, and the chain itself where nothing is left: then it returns the

@@ -135,6 +135,30 @@ func (s *Store) Sizes() Sizes {
 	return all
 }
 
+// Hollow counts the places that nobody holds, which stay for those that follow them. It reads the whole index.
+func (s *Store) Hollow() (places int) {
+	for i := range s.shards {
+		places += s.shards[i].hollow()
+	}
+	return places
+}
+
+func (sh *shard) hollow() (places int) {
+	sh.mu.RLock()
+	defer sh.mu.RUnlock()
+	for _, c := range sh.chains {
+		if c == nil {
+			continue
+		}
+		for pos := range c.hashes {
+			if !c.held(pos) {
+				places++
+			}
+		}
+	}
+	return places
+}
+
 // shardOf is the shard of the chains that begin with a hash; the hash's top bits are not those that the map uses first.
 func (s *Store) shardOf(head uint64) *shard { return &s.shards[head>>(64-shardBits)] }
 
