@@ -86,17 +86,35 @@ func (f *Feed) ranks(engine []told) []int {
 	return ranks
 }
 
-// at is a port of a host as the engine names it, as seen from here: all of its interfaces, and its own loopback, are the
-// endpoint's host. Empty for a port that cannot be one.
+// at is a port of a host as the engine names it, as seen from here. Empty for a port that cannot be one, and for a host that
+// is not the endpoint's: an engine answers for itself only. One that names another host connects there by itself (vLLM and
+// SGLang bind to all interfaces and connect to anything else), and must not make this process connect there too.
 func (f *Feed) at(host string, port int) string {
 	if port <= 0 || port > 65535 {
 		return ""
 	}
-	ip, err := netip.ParseAddr(host)
-	if host == "" || host == "*" || host == "localhost" || err == nil && (ip.Unmap().IsUnspecified() || ip.Unmap().IsLoopback()) {
-		host = f.host
+	if !f.own(host) {
+		if f.may(aboutPlaces) {
+			f.logger.Warn("an engine names another host for its KV events, which is not followed; one that connects by itself needs kvEvents.bind",
+				"host", host, "port", port)
+		}
+		return ""
 	}
-	return net.JoinHostPort(host, strconv.Itoa(port))
+	return net.JoinHostPort(f.host, strconv.Itoa(port))
+}
+
+// own reports whether a host that an engine names is its own: any of its interfaces, its loopback, or the endpoint's.
+func (f *Feed) own(host string) bool {
+	if host == "" || host == "*" || host == "localhost" || host == f.host {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return false
+	}
+	own, err := netip.ParseAddr(f.host)
+	ip = ip.Unmap()
+	return ip.IsUnspecified() || ip.IsLoopback() || err == nil && ip == own.Unmap()
 }
 
 // zmqAddress takes a ZeroMQ address apart. The port is 0 where the system is to choose one; what is not TCP is not ok.

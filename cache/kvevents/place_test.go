@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -70,7 +71,7 @@ func TestPlaces(t *testing.T) {
 		"SGLang":                      {config: defaults, info: sglang, want: []place{at5(0, "6557", "6657"), at5(1, "6558", "6658")}},
 		"SGLang without replay": {
 			config: withReplay, info: `{"kv_events":{"endpoint_host":"10.0.0.9","endpoint_port_base":6557}}`,
-			want: []place{at5(0, "10.0.0.9:6557", "")},
+			want: []place{at5(0, "", "")},
 		},
 		"SGLang without events": {config: defaults, info: `{"kv_events":null}`, want: []place{at5(0, "5557", "")}},
 		"SGLang without a port": {config: defaults, info: `{"kv_events":{"endpoint_host":"*"}}`, want: []place{at5(0, "5557", "")}},
@@ -100,7 +101,8 @@ func TestPlaces(t *testing.T) {
 		"all interfaces, IPv6":     {config: defaults, vllm: source(`"endpoint":"tcp://[::]:6000"`), want: []place{at5(0, "6000", "")}},
 		"all interfaces, bare":     {config: defaults, vllm: source(`"endpoint":"tcp://:::6000"`), want: []place{at5(0, "6000", "")}},
 		"localhost":                {config: defaults, vllm: source(`"endpoint":"tcp://localhost:6000"`), want: []place{at5(0, "6000", "")}},
-		"another host":             {config: defaults, vllm: source(`"endpoint":"tcp://10.0.0.9:6000"`), want: []place{at5(0, "10.0.0.9:6000", "")}},
+		"another host":             {config: defaults, vllm: source(`"endpoint":"tcp://10.0.0.9:6000","replay_endpoint":"tcp://redis:6379"`), want: []place{at5(0, "", "")}},
+		"its own host":             {config: defaults, vllm: source(`"endpoint":"tcp://[::ffff:10.0.0.5]:6000","replay_endpoint":"tcp://10.0.0.5:6001"`), want: []place{at5(0, "6000", "6001")}},
 		"a port not told": {
 			config: withReplay, vllm: source(`"endpoint":"tcp://127.0.0.1:*","replay_endpoint":"tcp://*:*"`),
 			want: []place{at5(0, "5557", "5657")},
@@ -148,7 +150,7 @@ func TestPlaces(t *testing.T) {
 			c.endpoint.Address = "10.0.0.5:8000"
 			f := &Feed{
 				endpoint: &scheduling.Endpoint{EndpointSpec: c.endpoint}, host: "10.0.0.5", config: c.config, stats: &Stats{},
-				options: Options{Client: clientOf(pages)}, ctx: t.Context(),
+				options: Options{Client: clientOf(pages)}, ctx: t.Context(), logger: slog.New(slog.DiscardHandler),
 			}
 			engine, answered := f.ask()
 			if !answered {
@@ -167,14 +169,16 @@ func net5(port int) string {
 }
 
 func TestIPv6Endpoint(t *testing.T) {
-	f := Feed{host: "fd00::5"}
+	f := Feed{host: "fd00::5", logger: slog.New(slog.DiscardHandler)}
 	for _, host := range []string{"*", "::", "::1", "127.0.0.1", ""} {
 		if got := f.at(host, 5557); got != "[fd00::5]:5557" {
 			t.Errorf("%q: got %s", host, got)
 		}
 	}
-	if host, port, ok := zmqAddress("tcp://[fd00::6]:6000"); !ok || f.at(host, port) != "[fd00::6]:6000" {
-		t.Errorf("got %s %d %t", host, port, ok)
+	for address, want := range map[string]string{"tcp://[fd00::5]:6000": "[fd00::5]:6000", "tcp://[fd00::6]:6000": ""} {
+		if host, port, ok := zmqAddress(address); !ok || f.at(host, port) != want {
+			t.Errorf("%s: got %s %d %t", address, host, port, ok)
+		}
 	}
 }
 
