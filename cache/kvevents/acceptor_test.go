@@ -284,9 +284,9 @@ func TestGuestIsReplayed(t *testing.T) {
 			t.Error("ready before the engine had time to connect")
 		default:
 		}
+		p.publish() // live too
 		v := h.visit("10.0.0.5:41234", "", 1)
 		v.seq = 2
-		p.publish()
 		v.publish()
 		synctest.Wait()
 		if got, want := a.take(0), "replaying 1.0 1.1 1.2 live"; got != want {
