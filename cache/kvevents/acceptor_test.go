@@ -233,8 +233,8 @@ func TestGuestIsBackInSilence(t *testing.T) {
 		h := newInn(t)
 		p := h.r.net.newProcess(1).start()
 		_, a := h.follow("10.0.0.5:8000", func(e *scheduling.Endpoint, _ *Config) { e.KVEvents.ReplayPort = 5657 })
+		p.publish() // live too
 		v := h.visit("10.0.0.5:41234", "", 1)
-		p.publish()
 		v.publish()
 		synctest.Wait()
 		p.publish() // unheard
