@@ -216,8 +216,12 @@ type guest struct {
 	links map[string]*link // by topic; nil values: nobody's
 }
 
-// maxTopics is the most topics of one connection that are told apart.
-const maxTopics = 4096
+// maxTopics is the most topics of one connection that are told apart, and maxTopicBytes the longest of them: kv@ with an
+// address and a model's name.
+const (
+	maxTopics     = 4096
+	maxTopicBytes = 1024
+)
 
 // Connected implements zmtp.Handler.
 func (g *guest) Connected(net.Addr) {
@@ -289,7 +293,7 @@ func (g *guest) Message(frames [][]byte) {
 // byTopic is the link of a message's topic, nil where that names no endpoint.
 func (g *guest) byTopic(frames [][]byte) *link {
 	topic, _, _, err := wire.ParseFrames(frames)
-	if err != nil {
+	if err != nil || len(topic) > maxTopicBytes {
 		return nil
 	}
 	l, known := g.links[string(topic)]

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,6 +115,37 @@ func TestGuestByTopic(t *testing.T) {
 		w.leave()
 		if a.stateOf(0) != cursor.Degraded || b.stateOf(1) != cursor.Degraded {
 			t.Errorf("after they left: %s, %s", a.stateOf(0), b.stateOf(1))
+		}
+	})
+}
+
+// Whoever can connect may send any topics: they are bounded in number and in length.
+func TestTopicsOfNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newInn(t)
+		_, a := h.follow("10.0.0.5:8000")
+		many := h.visit("10.0.0.99:41234", "", 1)
+		for i := range 2 * maxTopics {
+			many.topic = fmt.Sprintf("kv@10.0.0.7:%d@m", i)
+			many.publish()
+		}
+		long := h.visit("10.0.0.99:41235", "kv@10.0.0.5:8000@", 1)
+		long.topic += strings.Repeat("m", maxTopicBytes-len(long.topic))
+		long.publish()
+		for range 10 {
+			long.topic += "m"
+			long.publish()
+		}
+		if got, want := a.take(0), "1.0 live"; got != want {
+			t.Errorf("heard %q, want %q", got, want)
+		}
+		if n := h.r.stats.Unattributed.Load(); n != 2*maxTopics+10 {
+			t.Errorf("%d messages of nobody", n)
+		}
+		for _, v := range []*visitor{many, long} {
+			if g, ok := v.Handler.(*guest); !ok || len(g.links) != map[*visitor]int{many: maxTopics, long: 1}[v] {
+				t.Errorf("%d topics are kept", len(g.links))
+			}
 		}
 	})
 }
