@@ -206,16 +206,24 @@ func FuzzAnswers(f *testing.F) {
 		f.Add(string(b))
 	}
 	f.Add(`{"0":{"publisher":"zmq","endpoint":"tcp://*:0","replay_endpoint":null}}`)
+	f.Add(`{"0":{"endpoint":"tcp://10.0.0.6:5557"}}`)
 	f.Fuzz(func(t *testing.T, body string) {
 		feed := &Feed{
 			endpoint: &scheduling.Endpoint{EndpointSpec: scheduling.EndpointSpec{Address: "10.0.0.5:8000"}}, host: "10.0.0.5",
-			config: Config{Port: 5557, Discover: true}, stats: &Stats{}, ctx: t.Context(),
+			config: Config{Port: 5557, Discover: true}, stats: &Stats{}, ctx: t.Context(), logger: slog.New(slog.DiscardHandler),
 			options: Options{Client: clientOf(&pages{bodies: map[string]string{"/kv_event_sources": body, "/server_info": body}})},
 		}
 		engine, answered := feed.ask()
 		places := feed.places(engine)
 		if !answered || len(places) > maxRanks {
 			t.Errorf("answered %t, %d places", answered, len(places))
+		}
+		for _, p := range places {
+			for _, at := range []string{p.publisher, p.replay} {
+				if at != "" && !strings.HasPrefix(at, "10.0.0.5:") {
+					t.Errorf("leads away from the endpoint: %s", at)
+				}
+			}
 		}
 	})
 }
