@@ -3,6 +3,7 @@ package kvevents
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"time"
@@ -113,7 +114,11 @@ func (l *link) Disconnected(err error) {
 		f.rouse() // there is nothing to wait for
 	}
 	if f.may(aboutConnection) {
-		f.logger.Warn("an engine's KV events cannot be reached", "rank", l.rank, "address", l.address, "error", err)
+		why := "an engine's KV events cannot be reached"
+		if unfit := (*zmtp.SocketError)(nil); errors.As(err, &unfit) && unfit.Peer == zmtp.ROUTER {
+			why += ": this is a replay socket, so port and replayPort may be the wrong way round"
+		}
+		f.logger.Warn(why, "rank", l.rank, "address", l.address, "error", err)
 	}
 }
 

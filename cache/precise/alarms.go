@@ -53,6 +53,7 @@ func (h *hub) watch() {
 		case <-ticker.C:
 			h.queue.expire(h.clock())
 			h.lookAround(time.Now())
+			h.listenAgain()
 		case <-h.ctx.Done():
 			return
 		}

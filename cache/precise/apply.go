@@ -1,6 +1,8 @@
 package precise
 
 import (
+	"slices"
+
 	"github.com/sluice-epp/sluice/cache/kvevents/wire"
 	"github.com/sluice-epp/sluice/cache/precise/chain"
 )
@@ -57,9 +59,15 @@ func (s *source) stored(e *wire.Event) {
 		return
 	}
 	s.sized(t, e.BlockSize)
+	extra := s.extraOf(e)
+	if extra == nil && !e.HasParent && s.salts.Load() && !s.tiers.isGPU(t.weights) {
+		// vLLM's offload tiers leave the salt out: these may be another tenant's blocks. Those that are known by name have it.
+		s.join(t, e.Group, e.Hashes)
+		return
+	}
 	r := run{
 		names: e.Hashes, parent: e.Parent, hasParent: e.HasParent, tokens: e.Tokens, blockSize: e.BlockSize,
-		extra: s.extraOf(e), adapter: adapter, tier: t, group: e.Group,
+		extra: extra, adapter: adapter, tier: t, group: e.Group,
 	}
 	s.place(&r)
 }
@@ -73,6 +81,9 @@ func (s *source) extraOf(e *wire.Event) []uint64 {
 	for i := range e.Hashes {
 		extra := s.keys.ofItems(e.Keys(i))
 		if i == 0 && !e.HasParent {
+			if len(e.Salt) > 0 || slices.ContainsFunc(e.Keys(0), func(it wire.Item) bool { return it.Kind == wire.ItemString }) {
+				s.salts.Store(true)
+			}
 			extra = s.keys.salt(extra, e.Salt)
 		}
 		s.extra = append(s.extra, extra)

@@ -29,6 +29,7 @@ type hub struct {
 	stats     stats
 	feeds     kvevents.Stats
 	queue     queue
+	salts     atomic.Bool // cache salts are in use
 	clock     func() time.Duration // that of scheduling.Cycle.Now
 	alarms    [alarms]atomic.Int64 // sources for which each is on
 
@@ -56,6 +57,7 @@ type hub struct {
 	mu      sync.Mutex // guards what follows, and the replacement of members; taken before all other locks
 	users   int
 	closed  bool
+	unbound bool      // it could not listen the last time
 	waiting []*member // not waited for yet
 }
 
@@ -133,11 +135,12 @@ func (h *hub) adopt(s *scheduling.Snapshot) {
 		if s.Holds(i, m.endpoint.Generation) && s.Endpoints[i].KVEvents == m.endpoint.KVEvents && s.Endpoints[i].Engine == m.endpoint.Engine {
 			next.byOrdinal[i] = m
 		} else {
-			h.waiting = slices.DeleteFunc(h.waiting, func(w *member) bool { return w == m })
-			h.work.Go(func() { h.bury(m) })
+			h.forgo(m)
 		}
 	}
-	h.listen()
+	if h.listen() {
+		h.invite(next)
+	}
 	for i, e := range s.Endpoints {
 		if e != nil && next.byOrdinal[i] == nil {
 			next.byOrdinal[i] = h.newMember(e)
@@ -148,17 +151,54 @@ func (h *hub) adopt(s *scheduling.Snapshot) {
 }
 
 // listen opens the address for engines that connect, with the first endpoints: a configuration that is only looked at
-// opens nothing. The hub's lock is held.
-func (h *hub) listen() {
+// opens nothing. Where that fails it is tried again from time to time; began says that it did not listen before. The hub's
+// lock is held.
+func (h *hub) listen() (began bool) {
 	if h.bind == "" || h.listener != nil {
-		return
+		return false
 	}
 	l, err := listenOn(h.bind, h.logger)
 	if err != nil {
-		h.logger.Error("engines cannot connect to send KV events", "bind", h.bind, "error", err)
+		if !h.unbound {
+			h.logger.Error("engines cannot connect to send KV events; this is tried again", "bind", h.bind, "error", err)
+		}
+		h.unbound = true
+		return false
+	}
+	if h.unbound {
+		h.logger.Info("engines can connect to send KV events", "bind", h.bind)
+	}
+	h.unbound, h.listener = false, l
+	return true
+}
+
+// listenAgain listens where that has failed before.
+func (h *hub) listenAgain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	old := h.members.Load()
+	if h.closed || old.next == 0 || !h.listen() {
 		return
 	}
-	h.listener = l
+	next := &members{next: old.next, byOrdinal: slices.Clone(old.byOrdinal)}
+	h.invite(next)
+	h.members.Store(next)
+}
+
+// invite follows those endpoints anew whose engines may connect, now that they can. The hub's lock is held.
+func (h *hub) invite(all *members) {
+	for i, m := range all.byOrdinal {
+		if m != nil && (h.config.Bind || m.endpoint.KVEvents.Bind) {
+			h.forgo(m)
+			all.byOrdinal[i] = h.newMember(m.endpoint)
+		}
+	}
+}
+
+// forgo ends the following of a member. The hub's lock is held.
+func (h *hub) forgo(m *member) {
+	h.waiting = slices.DeleteFunc(h.waiting, func(w *member) bool { return w == m })
+	h.work.Go(func() { h.bury(m) })
 }
 
 // newMember begins to follow an endpoint. The hub's lock is held.

@@ -101,6 +101,32 @@ func TestStoresByName(t *testing.T) {
 	})
 }
 
+// What an offload tier says of a prompt's head leaves the salt out. Where salts are in use it is nobody's, unless the engine
+// has said before what the name stands for.
+func TestC15_OffloadedHeadsLeaveTheSaltOut(t *testing.T) {
+	p := newPool(t)
+	e := p.open()
+	head, tail := on("cpu", store(16, upTo(16), 1)), on("cpu", after(1, store(16, from(17, 32), 2)))
+	e.say(head, tail)
+	e.expect("no salt was ever seen", ask{tokens: upTo(32)}, 32)
+	e.say(removed("cpu", 2, 1))
+	salted := store(16, upTo(16), 1)
+	salted.Salt = []byte("tenant-1")
+	e.say(salted, head, removed("gpu", 1), tail)
+	for salt, want := range map[string]int{"tenant-1": 32, "": 0, "tenant-2": 0} {
+		e.expect("known by name, for salt "+salt, ask{tokens: upTo(32), salt: salt}, want)
+	}
+	f := p.open()
+	f.say(head, tail)
+	for _, salt := range []string{"tenant-1", "", "tenant-2"} {
+		f.expect("known by nothing, for salt "+salt, ask{tokens: upTo(32), salt: salt}, 0)
+	}
+	said := head
+	said.ExtraEnd = []int{0} // an engine that says that there are none
+	f.say(said)
+	f.expect("said to have none", ask{tokens: upTo(32)}, 32)
+}
+
 // Self-describing stores come children first.
 func TestSelfDescribingStoresInAnyOrder(t *testing.T) {
 	order := [][]uint64{{4, 3, 2, 1}, {2, 4, 1, 3}, {3, 1, 4, 2}, {1, 2, 3, 4}}

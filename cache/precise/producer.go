@@ -63,6 +63,9 @@ func (p *Producer) Produce(ctx context.Context, c *scheduling.Cycle) error {
 	if !h.adapters.isAdapter(c.Request.Model, adapter) {
 		adapter = 0
 	}
+	if c.Request.CacheSalt != "" && !h.salts.Load() {
+		h.salts.Store(true)
+	}
 	pr.hash(&h.keys, sizes[:], adapter, c.Request.CacheSalt, known, p.params.MaxPrefixTokens)
 	count := int(h.sources.Load())
 	for i := range pr.cuts {

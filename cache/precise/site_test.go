@@ -294,6 +294,37 @@ func TestReloadWithListener(t *testing.T) {
 	}
 }
 
+// An address that cannot be listened on is tried again, and then the endpoints that are there may connect.
+func TestListensLater(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHarness(t, func(p *Parameters) { p.KVEvents.Bind = taken.Addr().String() })
+	h.endpoints("a:1", "b:1")
+	first := h.site.at("a:1")
+	h.hub().listenAgain()
+	if h.hub().listener != nil || h.site.at("a:1") != first {
+		t.Error("it listens where somebody else does, or the endpoint is followed anew")
+	}
+	taken.Close()
+	h.hub().listenAgain()
+	if h.hub().listener == nil {
+		t.Fatal("it does not listen")
+	}
+	if again := h.site.at("a:1"); again == first {
+		t.Error("the endpoint is not followed anew")
+	}
+	h.site.at("a:1").live()
+	h.site.at("a:1").say(t, store(16, upTo(16), 1))
+	h.expect("after that", ids("m", upTo(16)), map[string]int{"a:1": 16, "b:1": 0})
+	again := h.site.at("a:1")
+	h.hub().listenAgain()
+	if h.site.at("a:1") != again {
+		t.Error("followed anew for nothing")
+	}
+}
+
 // closed is done once nobody listens at an address.
 func closed(address string) <-chan struct{} {
 	done := make(chan struct{})

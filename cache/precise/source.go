@@ -23,6 +23,7 @@ type source struct {
 	limit    int    // blocks; see put
 	ranks    *ranks // of its endpoint
 	adapters *adapters
+	salts    *atomic.Bool // the hub's
 	routed   routed
 	logger   *slog.Logger // nil before anything was heard
 	// resized is called when the source's block sizes change.
@@ -93,7 +94,7 @@ func newSource(index uint32, h *hub, of *ranks) *source {
 	s := &source{
 		since: time.Now(),
 		index: index, store: h.store, keys: &h.keys, tiers: h.tiers, stats: &h.stats, limit: h.maxBlocks, ranks: of,
-		resized: h.sizesChanged, adapters: &h.adapters,
+		resized: h.sizesChanged, adapters: &h.adapters, salts: &h.salts,
 		routed: routed{store: h.store, limit: h.maxRouted, holder: h.store.Register(index, 1000)},
 	}
 	s.shadow = s.store.Register(chain.NoSource, 0)

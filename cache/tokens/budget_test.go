@@ -79,6 +79,34 @@ func TestC07_TokenizerSleeps(t *testing.T) {
 	})
 }
 
+// The same, with one prompt again and again: the first pays, those beside it too, and no later one.
+func TestC07_OnePromptAgainAndAgain(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		e := &engine{before: slow(6 * time.Second)}
+		h := newExactHarness(t, e, byDefault)
+		defer h.close()
+		const text = `{"model":"m","messages":[{"role":"user","content":"x"}]}`
+		var beside sync.WaitGroup
+		for range 3 {
+			beside.Go(func() {
+				if _, took := h.timed(chatRequest(text), 150*time.Millisecond); took != 150*time.Millisecond*7/8 {
+					t.Errorf("beside the first: %v", took)
+				}
+			})
+		}
+		beside.Wait()
+		for range 30 {
+			time.Sleep(100 * time.Millisecond)
+			if got, took := h.timed(chatRequest(text), 150*time.Millisecond); got.Exact || took != 0 {
+				t.Errorf("exact %v after %v", got.Exact, took)
+			}
+		}
+		if n := len(e.asked()); n != 1 {
+			t.Errorf("asked %d times", n)
+		}
+	})
+}
+
 // (b): it answers 500.
 func TestC07_TokenizerFails(t *testing.T) {
 	virtual(t, func(t *testing.T) {

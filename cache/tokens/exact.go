@@ -209,8 +209,16 @@ func (x *exact) takeReading() *reading {
 	return &reading{}
 }
 
-// wait waits for a job. blame says that its servers are to be blamed if it takes too long.
+// wait waits for a job. blame says that its servers are to be blamed if it takes too long. One that somebody has waited for
+// in vain for as long as anybody would is not waited for again: prompts that are the same would each pay for a server that
+// hangs, and it would be blamed for one of them only.
 func (x *exact) wait(ctx context.Context, j *job, starts bool, until time.Time, blame bool, at *attempt) (p *memo.Prompt, source string) {
+	if j.overdue.Load() {
+		if p = j.result(); p == nil {
+			at.job = j
+			return nil, render.ReasonTimeout.String()
+		}
+	}
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	reason := render.ReasonTimeout
@@ -229,6 +237,9 @@ func (x *exact) wait(ctx context.Context, j *job, starts bool, until time.Time, 
 		}
 	}
 	at.job = j
+	if blame {
+		j.overdue.Store(true)
+	}
 	if starts && !j.call.Expire(blame) {
 		j.cancel()
 	}

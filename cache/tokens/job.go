@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-epp/sluice/cache/tokens/fields"
@@ -34,6 +35,8 @@ type job struct {
 	verify bool   // the parts are for comparing; they are the job's own
 	keep   bool   // the prompt may be kept in the memo
 	plain  bool
+
+	overdue atomic.Bool // somebody has waited for it in vain
 
 	done   chan struct{} // closed once what follows is set
 	prompt *memo.Prompt

@@ -66,8 +66,17 @@ const (
 	failed
 )
 
-// leave tells the end of a call. opened says that the breaker opens with it, having been closed.
-func (b *breaker) leave(trial bool, v verdict, now time.Time) (opened bool) {
+// turn is what the end of a call makes a breaker do.
+type turn uint8
+
+const (
+	noTurn turn = iota
+	opened      // it opens, having been closed
+	closed      // it closes, having been open
+)
+
+// leave tells the end of a call.
+func (b *breaker) leave(trial bool, v verdict, now time.Time) turn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if trial {
@@ -75,19 +84,26 @@ func (b *breaker) leave(trial bool, v verdict, now time.Time) (opened bool) {
 	}
 	switch v {
 	case succeeded:
+		was := b.open
 		b.failures, b.open = 0, 0
+		if was > 0 {
+			return closed
+		}
 	case failed:
 		if b.open > 0 && !trial {
-			return false // a call from before it opened
+			return noTurn // a call from before it opened
 		}
 		if b.failures++; b.failures < failuresToOpen {
-			return false
+			return noTurn
 		}
-		opened = b.open == 0
+		was := b.open
 		b.open = min(max(2*b.open, firstOpen), longestOpen)
 		b.until = now.Add(b.open)
+		if was == 0 {
+			return opened
+		}
 	}
-	return opened
+	return noTurn
 }
 
 func (b *breaker) state(now time.Time) State {

@@ -14,7 +14,7 @@ func TestBreaker(t *testing.T) {
 		if !ok {
 			t.Fatal("nothing goes through")
 		}
-		return b.leave(trial, failed, now)
+		return b.leave(trial, failed, now) == opened
 	}
 	refuses := func(when string) {
 		t.Helper()
@@ -27,12 +27,12 @@ func TestBreaker(t *testing.T) {
 			t.Fatal("it opened too early")
 		}
 	}
-	if _, trial := b.enter(now); b.leave(trial, succeeded, now) || b.state(now) != Closed {
+	if _, trial := b.enter(now); b.leave(trial, succeeded, now) != noTurn || b.state(now) != Closed {
 		t.Fatal("a success opened it")
 	}
 	for i := range failuresToOpen {
-		if opened := fail(); opened != (i == failuresToOpen-1) {
-			t.Fatalf("failure %d after a success: opened %v", i+1, opened)
+		if opens := fail(); opens != (i == failuresToOpen-1) {
+			t.Fatalf("failure %d after a success: opened %v", i+1, opens)
 		}
 	}
 	if b.state(now) != Open {
@@ -51,10 +51,12 @@ func TestBreaker(t *testing.T) {
 		}
 		refuses("beside a trial")
 		if open == longestOpen && now.Sub(start) > 5*longestOpen {
-			b.leave(trial, succeeded, now)
+			if b.leave(trial, succeeded, now) != closed {
+				t.Fatal("a trial that succeeded does not say that it closes it")
+			}
 			break
 		}
-		if b.leave(trial, failed, now) {
+		if b.leave(trial, failed, now) != noTurn {
 			t.Fatal("a failed trial opens what is open")
 		}
 	}

@@ -120,22 +120,30 @@ func (c *Call) Expire(blame bool) (goesOn bool) {
 	c.expired = true
 	for _, v := range c.visits {
 		if blame {
-			c.judge(v, failed)
+			c.judge(v, failed, errSlow)
 		} else {
-			c.judge(v, noVerdict)
+			c.judge(v, noVerdict, nil)
 		}
 	}
 	return goesOn
 }
 
-// judge tells a visit's server how it went, once; c.mu is held.
-func (c *Call) judge(v *visit, how verdict) {
+// errSlow is the failure of a server that was waited for in vain.
+var errSlow = &Failure{Reason: ReasonTimeout, Err: errors.New("no answer within the request's budget")}
+
+// judge tells a visit's server how it went, once; c.mu is held. A breaker that opens or closes is told to the operator.
+func (c *Call) judge(v *visit, how verdict, cause error) {
 	if v.judged {
 		return
 	}
 	v.judged = true
-	if v.server.breaker.leave(v.trial, how, time.Now()) {
-		c.client.options.Logger.Warn("a server that renders prompts keeps failing; it is asked again from time to time", "server", v.server.url)
+	logger := c.client.options.Logger
+	switch v.server.breaker.leave(v.trial, how, time.Now()) {
+	case opened:
+		logger.Warn("a server that renders prompts keeps failing; it is asked again from time to time",
+			"server", v.server.url, "failures", failuresToOpen, "last", cause)
+	case closed:
+		logger.Info("a server that renders prompts answers again", "server", v.server.url)
 	}
 }
 
@@ -165,12 +173,15 @@ func (c *Call) enter(s *Server) (*visit, error) {
 func (c *Call) leave(v *visit, err error) {
 	how := succeeded
 	if f := (*Failure)(nil); errors.As(err, &f) {
-		how = f.verdict()
+		if how = f.verdict(); f.Status == http.StatusNotFound && f.Reason == ReasonStatus && has(&v.server.stranger, time.Now()) {
+			lacks(&v.server.stranger, time.Now())
+			c.client.options.Logger.Warn("a server that renders prompts does not know the model; is modelName right?", "server", v.server.url, "error", err)
+		}
 	}
 	v.server.calls.Add(-1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.judge(v, how)
+	c.judge(v, how, err)
 	for i := range c.visits {
 		if c.visits[i] == v {
 			c.visits = append(c.visits[:i], c.visits[i+1:]...)
@@ -327,5 +338,8 @@ func refused(response *http.Response) *Failure {
 		f.Reason = ReasonNoRoute
 	}
 	f.Err = errors.New("status " + strconv.Itoa(response.StatusCode))
+	if f.Reason == ReasonStatus && response.StatusCode == http.StatusNotFound { // it names the model, and never repeats the prompt
+		f.Err = fmt.Errorf("status %d: %.300q", response.StatusCode, text)
+	}
 	return f
 }

@@ -34,6 +34,7 @@ type Server struct {
 	missing  [len(routes)]atomic.Int64 // until when a route counts as missing, Unix time in ns; by operation
 	tokenize atomic.Int64              // the same of the tokenize route
 	told     atomic.Bool               // that a route is missing was logged
+	stranger atomic.Int64              // until when an unknown model is not logged again, Unix time in ns
 }
 
 func newServer(url string) *Server { return &Server{url: url} }
