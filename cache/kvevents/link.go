@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"time"
@@ -114,11 +115,10 @@ func (l *link) Disconnected(err error) {
 		f.rouse() // there is nothing to wait for
 	}
 	if f.may(aboutConnection) {
-		why := "an engine's KV events cannot be reached"
 		if unfit := (*zmtp.SocketError)(nil); errors.As(err, &unfit) && unfit.Peer == zmtp.ROUTER {
-			why += ": this is a replay socket, so port and replayPort may be the wrong way round"
+			err = fmt.Errorf("%w: a replay socket; port and replayPort may be the wrong way round", err)
 		}
-		f.logger.Warn(why, "rank", l.rank, "address", l.address, "error", err)
+		f.logger.Warn("an engine's KV events cannot be reached", "rank", l.rank, "address", l.address, "error", err)
 	}
 }
 

@@ -29,7 +29,7 @@ type hub struct {
 	stats     stats
 	feeds     kvevents.Stats
 	queue     queue
-	salts     atomic.Bool // cache salts are in use
+	salts     atomic.Bool          // cache salts are in use
 	clock     func() time.Duration // that of scheduling.Cycle.Now
 	alarms    [alarms]atomic.Int64 // sources for which each is on
 

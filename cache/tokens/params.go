@@ -112,6 +112,9 @@ func (v *VLLM) complete() (errs []error) {
 			errs = append(errs, fmt.Errorf("parameters.vllm.url: %s", fault))
 		}
 	}
+	if v.PrefixMemo == nil {
+		v.PrefixMemo = new(true)
+	}
 	v.Timeout = cmp.Or(v.Timeout, defaultTimeout)
 	v.MMTimeout = cmp.Or(v.MMTimeout, v.Timeout)
 	for _, d := range []struct {

@@ -63,10 +63,10 @@ func TestVLLMDefaults(t *testing.T) {
 	for name, tc := range map[string]struct{ given, want Parameters }{
 		"backend alone": {Parameters{Backend: "vllm"}, Parameters{Backend: "vllm", BytesPerToken: 4, VLLM: &VLLM{
 			URL: "http://localhost:8000", Timeout: 150 * time.Millisecond, MMTimeout: 150 * time.Millisecond,
-			Concurrency: 32, MaxBodyBytes: 8 << 20, MemoBytes: 128 << 20,
+			Concurrency: 32, MaxBodyBytes: 8 << 20, MemoBytes: 128 << 20, PrefixMemo: new(true),
 		}}},
 		"endpoints": {Parameters{VLLM: &VLLM{Endpoints: true, Timeout: time.Second}}, Parameters{BytesPerToken: 4, VLLM: &VLLM{
-			Endpoints: true, Timeout: time.Second, MMTimeout: time.Second, Concurrency: 32, MaxBodyBytes: 8 << 20, MemoBytes: 128 << 20,
+			Endpoints: true, Timeout: time.Second, MMTimeout: time.Second, Concurrency: 32, MaxBodyBytes: 8 << 20, MemoBytes: 128 << 20, PrefixMemo: new(true),
 		}}},
 		"estimates": {Parameters{}, Parameters{BytesPerToken: 4}},
 	} {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -463,48 +462,4 @@ func TestObserves(t *testing.T) {
 	if _, err := c.NewCall().Do(t.Context(), only(t, "http://x"), chatQuery()); err != nil || strings.Join(routes, " ") != "tokenize" {
 		t.Errorf("%v, observed %v", err, routes)
 	}
-}
-
-// What a server does to be left alone, and that it is back, is told once each, with the cause.
-func TestSaysWhatServersDo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		status := http.StatusServiceUnavailable
-		c := NewClient(Options{
-			Transport: roundTripper(func(*http.Request) (*http.Response, error) {
-				if status == http.StatusOK {
-					return answered(status, answerText), nil
-				}
-				return answered(status, `{"error":{"message":"The model m does not exist."}}`), nil
-			}),
-			Concurrency: 4, MaxBodyBytes: 1 << 20, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		})
-		s := only(t, "http://engine")
-		ask := func(times int) {
-			for range times {
-				_, _ = c.NewCall().Do(t.Context(), s, chatQuery()) // what it says is what is looked at
-			}
-		}
-		said := func(what string, times int) {
-			t.Helper()
-			if got := strings.Count(log.String(), what); got != times {
-				t.Errorf("%q was said %d times, want %d:\n%s", what, got, times, log.String())
-			}
-		}
-		ask(2 * failuresToOpen)
-		said("keeps failing", 1)
-		said("status 503", 1)
-		status = http.StatusOK
-		time.Sleep(firstOpen)
-		ask(3)
-		said("answers again", 1)
-		status = http.StatusNotFound
-		ask(3)
-		said("does not know the model", 1)
-		said("The model m does not exist", 1)
-		time.Sleep(missingFor)
-		ask(1)
-		said("does not know the model", 2)
-		said("keeps failing", 1)
-	})
 }
