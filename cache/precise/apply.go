@@ -296,13 +296,13 @@ func (s *source) put(g *group, name uint64, at chain.Ref) {
 // evict takes some block out, of the same table as one just added where that has any other.
 func (s *source) evict(added *group, besides uint64) {
 	t, g := s.largest(added)
-	slot, name, _ := g.table.After(s.evictAt)
+	s.evictions++
+	slot, name, _ := g.table.Some(s.evictions)
 	if g == added && name == besides {
 		slot, name, _ = g.table.After(slot + 1)
 	}
 	at := chain.Ref(g.table.Place(slot))
 	g.table.Drop(slot)
-	s.evictAt = slot
 	s.vanished(t, g, name, at)
 	s.stats.evicted.Add(1)
 }

@@ -57,7 +57,7 @@ type source struct {
 	// watchedFrom is the tick after which every block that is stored is among recent.
 	watchedFrom uint32
 	reports     reports
-	evictAt     int // where the search for something to evict goes on
+	evictions   uint64 // says where to look for the next block to evict
 	closed      bool
 
 	hashes []uint64 // scratch

@@ -84,6 +84,9 @@ func check(t *rapid.T, tab *Table, counts map[uint64]int, places map[uint64]uint
 			t.Fatalf("%d has a large count left over", n)
 		}
 	}
+	if slot, n, ok := tab.Some(7); ok != (used > 0) || (ok && (counts[n] == 0 || tab.entries[slot].name != n)) {
+		t.Fatalf("Some found %d in slot %d: %v", n, slot, ok)
+	}
 	if slot, n, ok := tab.After(7); ok != (used > 0) || (ok && (counts[n] == 0 || tab.entries[slot].name != n)) {
 		t.Fatalf("After found %d in slot %d: %v", n, slot, ok)
 	}
@@ -120,5 +123,32 @@ func TestChosenNames(t *testing.T) {
 				t.Errorf("names lie %d slots off their homes on average", far/n)
 			}
 		})
+	}
+}
+
+// Where each new name takes the place of one that is there, look-ups stay short.
+func TestReplacingKeepsLookupsShort(t *testing.T) {
+	const names = 20_000
+	var tab Table
+	for n := range uint64(20 * names) {
+		tab.Add(n, n)
+		if tab.Len() > names {
+			slot, _, ok := tab.Some(n)
+			if !ok {
+				t.Fatal("nothing found")
+			}
+			tab.Drop(slot)
+		}
+	}
+	longest, sum := 0, 0
+	for slot, e := range tab.entries {
+		if e.value&maxCount != 0 {
+			d := tab.distance(tab.home(e.name), slot)
+			longest, sum = max(longest, d), sum+d
+		}
+	}
+	if mean := float64(sum) / names; longest > 500 || mean > 10 {
+		t.Errorf("names are up to %d slots from their home, %.1f on average, in a table that is %d %% full", longest, mean,
+			100*tab.Len()/len(tab.entries))
 	}
 }
