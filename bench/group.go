@@ -19,7 +19,7 @@ const (
 	prefixGroups   = 8
 )
 
-// What a round sends at most, so that large bodies and long answers do not take all the time.
+// What a round sends at most beside what maxRoundTime allows, so that large bodies and long answers do not take all the time.
 const (
 	maxRoundBytes  = 512 << 20
 	maxRoundChunks = 100_000

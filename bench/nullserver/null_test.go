@@ -36,7 +36,9 @@ func start(t *testing.T) (address, admin string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	out, done := make(lines, 10), make(chan error, 1)
-	go func() { done <- serve(ctx, slog.New(slog.NewJSONHandler(out, nil)), "127.0.0.1:0", "127.0.0.1:0", []string{"127.0.0.1:1", "127.0.0.1:2"}) }()
+	go func() {
+		done <- serve(ctx, slog.New(slog.NewJSONHandler(out, nil)), "127.0.0.1:0", "127.0.0.1:0", []string{"127.0.0.1:1", "127.0.0.1:2"})
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

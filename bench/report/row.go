@@ -93,7 +93,9 @@ func (r Row) plainRatio(field func(Round) float64) (Spread, bool) {
 	if r.Via == ViaRouter {
 		return Spread{}, false
 	}
-	of := func(rounds []Round) per { return func(i int) (float64, bool) { v := field(rounds[i]); return v, v > 0 } }
+	of := func(rounds []Round) per {
+		return func(i int) (float64, bool) { v := field(rounds[i]); return v, v > 0 }
+	}
 	return r.ratio(of(r.Rounds), of(r.Null))
 }
 

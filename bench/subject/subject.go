@@ -53,6 +53,7 @@ type Process struct {
 	state   *os.ProcessState
 	exit    error // how it went; this and state are set before exited closes
 	stop    sync.Once
+	peak    int64 // the largest resident set; set by stop
 }
 
 // Command is a program that is no ext_proc server in Go, such as a proxy.
@@ -209,8 +210,10 @@ func (p *Process) Err() error {
 // Stop ends the process at once and returns what it used in its life. It may be called again, to no effect.
 func (p *Process) Stop() (Usage, error) {
 	p.stop.Do(func() {
-		_ = p.process.Kill() // it may be gone already
+		p.peak, _ = peakRSS(p.process.Pid) // it may be gone already
+		_ = p.process.Kill()               // as above
 		<-p.exited
 	})
-	return usageOf(p.state)
+	cpu, err := cpuOf(p.state)
+	return Usage{CPU: cpu, PeakRSS: p.peak}, err
 }
