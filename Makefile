@@ -74,8 +74,21 @@ chaos: ## Check the precise prefix index against its naive model for CHAOS (5m b
 	$(GO) test $(RACEFLAG) -count=1 -run '^TestChaos$$' -timeout 2h ./cache/precise -rapid.checks=1000
 
 .PHONY: lint
-lint: $(TOOLS)/bin/golangci-lint ## Run golangci-lint, gofmt included
+lint: $(TOOLS)/bin/golangci-lint secrets licences ## Run golangci-lint, gofmt included, the secrets check and the licence report
 	$< run --allow-parallel-runners $(PKG)
+
+.PHONY: secrets
+secrets: $(TOOLS)/bin/gitleaks ## Look for secrets in the working tree and in what was committed
+	@scripts/secrets.sh $<
+
+.PHONY: licences
+licences: $(TOOLS)/bin/licences ## Report the licences of all modules used; fail on one that Apache-2.0 does not take
+	@mkdir -p bin
+	@$< -o bin/licences.txt ./...
+
+.PHONY: vuln
+vuln: $(TOOLS)/bin/govulncheck ## Look for known vulnerabilities; says so where the database cannot be reached
+	@scripts/vuln.sh $<
 
 .PHONY: format
 format: $(TOOLS)/bin/golangci-lint ## Format the Go code
@@ -135,6 +148,20 @@ $(TOOLS)/bin/protoc-gen-go-grpc: tools/proto/go.mod tools/proto/go.sum
 $(TOOLS)/bin/grpcurl: tools/proto/go.mod tools/proto/go.sum
 	@mkdir -p $(@D)
 	$(GO) build -C tools/proto -o $(CURDIR)/$@ github.com/fullstorydev/grpcurl/cmd/grpcurl
+
+$(TOOLS)/bin/gitleaks: tools/gitleaks/go.mod tools/gitleaks/go.sum
+	@mkdir -p $(@D)
+	CGO_ENABLED=0 $(GO) build -C tools/gitleaks -o $(CURDIR)/$@ github.com/zricethezav/gitleaks/v8
+
+# Built once its own tests pass: it is the check.
+$(TOOLS)/bin/licences: tools/licences/go.mod tools/licences/go.sum $(wildcard tools/licences/*.go)
+	@mkdir -p $(@D)
+	$(GO) test -C tools/licences .
+	CGO_ENABLED=0 $(GO) build -C tools/licences -o $(CURDIR)/$@ .
+
+$(TOOLS)/bin/govulncheck: tools/vuln/go.mod tools/vuln/go.sum
+	@mkdir -p $(@D)
+	CGO_ENABLED=0 $(GO) build -C tools/vuln -o $(CURDIR)/$@ golang.org/x/vuln/cmd/govulncheck
 
 $(TOOLS)/bin/buf: tools/buf.txt
 	@mkdir -p $(@D)
