@@ -104,36 +104,51 @@ func (b *bench) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(b.progress, format+"\n", args...) // nobody may be reading
 }
 
-// measure goes through the plan. With an error the rows that are done are kept.
-func (b *bench) measure(ctx context.Context, p plan) error {
+// measure goes through the plan. What fails is left out, and told in the end; only the end of ctx, or of who reads the rows,
+// ends the run.
+func (b *bench) measure(ctx context.Context, p plan) (failed error) {
 	for i, g := range p.groups {
 		b.say("%d of %d: %s", i+1, p.steps(), g)
 		rows, err := b.group(ctx, g)
+		if ctx.Err() != nil {
+			return errors.Join(ctx.Err(), failed)
+		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", g, err)
+			failed = errors.Join(failed, b.failure(g.String(), err))
 		}
 		for _, r := range rows {
 			b.rows = append(b.rows, r)
 			if err := b.print(r.Line()); err != nil {
-				return err
+				return errors.Join(err, failed)
 			}
 		}
 	}
 	if !p.idle {
-		return nil
+		return failed
 	}
 	for i, setup := range idleSetups {
 		b.say("%d of %d: idle, %s with %d endpoints", len(p.groups)+i+1, p.steps(), setup.name, b.idleEndpoints)
 		row, err := b.measureIdle(ctx, setup)
+		if ctx.Err() != nil {
+			return errors.Join(ctx.Err(), failed)
+		}
 		if err != nil {
-			return fmt.Errorf("idle, %s: %w", setup.name, err)
+			failed = errors.Join(failed, b.failure("idle, "+setup.name, err))
+			continue
 		}
 		b.idle = append(b.idle, row)
 		if err := b.print(row.Line()); err != nil {
-			return err
+			return errors.Join(err, failed)
 		}
 	}
-	return nil
+	return failed
+}
+
+// failure says at once what is left out.
+func (b *bench) failure(what string, err error) error {
+	err = fmt.Errorf("%s: %w", what, err)
+	b.say("left out: %v", err)
+	return err
 }
 
 // print writes a row for scripts.
