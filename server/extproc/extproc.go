@@ -63,6 +63,8 @@ type Config struct {
 	RetryAfter time.Duration
 	// Models are names that stay known to the body reader whatever clients send.
 	Models []string
+	// EndStream says when streams end. Default after the response.
+	EndStream EndStream
 	// DecisionHeader adds DecisionHeader to responses.
 	DecisionHeader bool
 	// ConformanceHeaders obeys the request header test-epp-endpoint-selection and reports the served endpoint in
@@ -196,7 +198,9 @@ func (s *Server) Process(g extprocv3.ExternalProcessor_ProcessServer) error {
 			st.ended(err)
 			return nil // what the peer did is told by the stream's state, not by the error
 		}
-		if err := st.handle(&st.in.Message); err != nil {
+		if err := st.handle(&st.in.Message); errors.Is(err, errOver) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}

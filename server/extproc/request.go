@@ -107,7 +107,10 @@ func (st *stream) pickAtHeaders(bodyBytes int) error {
 	if err := st.pickToCarry(); err != nil {
 		return err
 	}
-	return st.send(st.out.requestHeaders())
+	if err := st.send(st.out.requestHeaders()); err != nil {
+		return err
+	}
+	return st.picked()
 }
 
 // declaredLength is the body's length as the headers give it. It is only the client's word, and counts as at most the
@@ -212,12 +215,16 @@ func (st *stream) replyBuffered() error {
 	}
 	r := &st.request
 	defer st.dropBody()
-	if r.rewrite == "" || r.partial || r.info.Model.End <= r.info.Model.Start {
-		return st.send(st.out.requestBody(nil))
+	var body []byte
+	if r.rewrite != "" && !r.partial && r.info.Model.End > r.info.Model.Start {
+		pieces := openai.SpliceModel(r.Body, r.info.Model, r.rewrite)
+		st.out.set = append(st.out.set, contentLengthOf(pieces[:]))
+		body = bytes.Join(pieces[:], nil)
 	}
-	pieces := openai.SpliceModel(r.Body, r.info.Model, r.rewrite)
-	st.out.set = append(st.out.set, contentLengthOf(pieces[:]))
-	return st.send(st.out.requestBody(bytes.Join(pieces[:], nil)))
+	if err := st.send(st.out.requestBody(body)); err != nil {
+		return err
+	}
+	return st.picked()
 }
 
 // contentLengthOf is the content-length header of a body in pieces.
@@ -253,9 +260,11 @@ func (st *stream) replyFullDuplex(trailers bool) error {
 		return err
 	}
 	if trailers {
-		return st.send(continueRequestTrailers)
+		if err := st.send(continueRequestTrailers); err != nil {
+			return err
+		}
 	}
-	return nil
+	return st.picked()
 }
 
 // maxChunk is the largest body chunk that is sent back: other proxies than Envoy refuse more than 64 KB in a message.

@@ -138,8 +138,9 @@ func (st *stream) onResponseBody(b *extprocv3.HttpBody) error {
 	st.learn(b.GetBody())
 	if b.GetEndOfStream() {
 		st.responseEnded()
+		return nil
 	}
-	return nil
+	return st.learnt()
 }
 
 // echoResponse answers a body message: in full duplex the bytes go back, in the other modes they never left Envoy.

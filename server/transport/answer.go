@@ -30,27 +30,36 @@ func (p Piece) Release() {
 	}
 }
 
-// Answer is an encoded message to a proxy, for SendMsg of a stream of a server that NewServer made. One that carries a
-// piece is sent once.
+// Answer is an encoded message to a proxy, for SendMsg of a stream of a server that NewServer made. It is sent once, but for
+// one that Encode made.
 type Answer struct {
-	data   [2]mem.Buffer
-	prefix mem.SliceBuffer
-	bytes  [maxPrefix]byte
+	message mem.SliceBuffer // all of it, or what goes before a piece
+	data    [2]mem.Buffer   // what is sent, where it is sent once
+	buffers int
 }
 
 // Encode encodes a message that may be sent again and again, by any goroutine.
 func Encode(m *extprocv3.ProcessingResponse) (*Answer, error) {
 	b, err := proto.Marshal(m)
-	return &Answer{prefix: b}, err
+	return &Answer{message: b}, err
 }
 
-// buffers are what is sent: a slice for each sending, since gRPC keeps it.
-func (a *Answer) buffers() mem.BufferSlice {
-	if a.data[1] == nil {
-		return mem.BufferSlice{&a.prefix}
+// newAnswer is an answer that is sent once; body may be nil.
+func newAnswer(message []byte, body mem.Buffer) *Answer {
+	a := &Answer{message: message, buffers: 1}
+	a.data[0] = &a.message
+	if body != nil {
+		a.data[1], a.buffers = body, 2
 	}
-	a.data[0] = &a.prefix
-	return a.data[:]
+	return a
+}
+
+// Buffers are what is sent, for whoever sends to free.
+func (a *Answer) Buffers() mem.BufferSlice {
+	if a.buffers == 0 {
+		return mem.BufferSlice{&a.message} // one for each sending, since gRPC keeps it
+	}
+	return a.data[:a.buffers]
 }
 
 // The fields of a ProcessingResponse down to a piece of a body.
@@ -65,6 +74,9 @@ const (
 	fieldStreamedBody     = 1 // of StreamedBodyResponse
 	fieldStreamedEnd      = 2
 )
+
+// worthSharing is the length from which on a piece is not copied; below that a reference costs more.
+const worthSharing = 1 << 10
 
 // maxPrefix is the length of what goes before a piece: five tags with lengths of at most 4 bytes, and the end.
 const maxPrefix = 5*(1+4) + 2
@@ -94,8 +106,11 @@ func chunk(of protowire.Number, p Piece, from, to int, end bool) *Answer {
 	for i := 1; i < len(sizes); i++ {
 		sizes[i] = 1 + protowire.SizeBytes(sizes[i-1])
 	}
-	a := &Answer{}
-	b := a.bytes[:0]
+	inline := 0
+	if n < worthSharing {
+		inline = n
+	}
+	b := make([]byte, 0, maxPrefix+inline)
 	for i, number := range [...]protowire.Number{of, fieldResponse, fieldBodyMutation, fieldStreamedResponse} {
 		b = protowire.AppendTag(b, number, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(sizes[len(sizes)-1-i]))
@@ -103,11 +118,13 @@ func chunk(of protowire.Number, p Piece, from, to int, end bool) *Answer {
 	if end {
 		b = append(b, fieldStreamedEnd<<3|byte(protowire.VarintType), 1)
 	}
-	if n > 0 {
-		b = protowire.AppendTag(b, fieldStreamedBody, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(n))
-		a.data[1] = p.buffer.Slice(from, to)
+	if n == 0 {
+		return newAnswer(b, nil)
 	}
-	a.prefix = b
-	return a
+	b = protowire.AppendTag(b, fieldStreamedBody, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(n))
+	if inline > 0 {
+		return newAnswer(append(b, p.Bytes()[from:to]...), nil)
+	}
+	return newAnswer(b, p.buffer.Slice(from, to))
 }

@@ -17,7 +17,7 @@ func (codec) Name() string { return "proto" }
 // Marshal encodes a message. Small messages take fresh memory, which costs less than giving it back.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if a, ok := v.(*Answer); ok {
-		return a.buffers(), nil
+		return a.Buffers(), nil
 	}
 	m, ok := v.(proto.Message)
 	if !ok {
@@ -47,7 +47,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if r, ok := v.(*Request); ok {
 		buffer := data.MaterializeToBuffer(c.buffers)
 		defer buffer.Free()
-		if err := r.decode(buffer); err != nil {
+		if err := r.Decode(buffer); err != nil {
 			return fmt.Errorf("decode %T: %w", &r.Message, err)
 		}
 		return nil

@@ -62,7 +62,7 @@ func pick(of protowire.Number, header, namespace, value string) *Answer {
 	b = appendText(b, fieldEntryKey, header)
 	b = appendHead(b, fieldEntryValue, text)
 	b = appendText(b, fieldStringValue, value)
-	return &Answer{prefix: b}
+	return newAnswer(b, nil)
 }
 
 // sizeOf is the length of a field with n bytes; its number is below 16.

@@ -19,7 +19,8 @@ type Request struct {
 	// unless Keep was called. Request headers are good until Reset, response headers until those of another response come.
 	Message extprocv3.ProcessingRequest
 
-	body mem.Buffer // that of the message that came last; nil where it has none
+	body  mem.Buffer      // that of the message that came last; nil where it has none
+	small mem.SliceBuffer // the same, where nobody counts references to it
 
 	requestHeaders, responseHeaders headersMessage
 	requestBody                     extprocv3.ProcessingRequest_RequestBody
@@ -40,8 +41,11 @@ type headersMessage struct {
 
 // Keep is the body of the message that came last, for as long as whoever asks wants it: he has to release it.
 func (r *Request) Keep() Piece {
-	if r.body == nil {
+	switch r.body {
+	case nil:
 		return Piece{}
+	case &r.small:
+		return Piece{r.small} // which is garbage collected
 	}
 	r.body.Ref()
 	return Piece{r.body}
@@ -61,13 +65,18 @@ func (r *Request) Reset() {
 	r.Message.MetadataContext, r.Message.ProtocolConfig, r.Message.ObservabilityMode = nil, nil, false
 }
 
-// decode takes a message in. Of data it keeps a reference until Reset, where a body is in it.
-func (r *Request) decode(data mem.Buffer) error {
+// Decode takes a message in, as receiving one does. Of data it keeps a reference until Reset, where a body is in it.
+func (r *Request) Decode(data mem.Buffer) error {
 	r.Reset()
 	b := data.ReadOnlyData()
 	if from, to, ok := r.parse(b); ok {
 		if to > from {
-			r.body = data.Slice(from, to)
+			if _, uncounted := data.(mem.SliceBuffer); uncounted {
+				r.small = b[from:to]
+				r.body = &r.small
+			} else {
+				r.body = data.Slice(from, to)
+			}
 			r.httpBody.Body = r.body.ReadOnlyData()
 		}
 		return nil
@@ -78,7 +87,8 @@ func (r *Request) decode(data mem.Buffer) error {
 	}
 	for _, body := range [][]byte{r.Message.GetRequestBody().GetBody(), r.Message.GetResponseBody().GetBody()} {
 		if len(body) > 0 {
-			r.body = mem.SliceBuffer(body) // of its own
+			r.small = body // of its own
+			r.body = &r.small
 		}
 	}
 	return nil
