@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-epp/sluice/bench/caller"
@@ -45,14 +44,19 @@ func (b *bench) startRouter(ctx context.Context, setup string, f field) (*subjec
 
 // freePorts are ports of 127.0.0.1 that are free now: routers do not tell which ones they took.
 func freePorts(n int) (ports []string, err error) {
+	var taken []net.Listener
 	for range n {
 		l, listenErr := net.Listen("tcp", "127.0.0.1:0")
 		if listenErr != nil {
-			return nil, fmt.Errorf("a free port: %w", listenErr)
+			err = fmt.Errorf("a free port: %w", listenErr)
+			break
 		}
-		defer func() { err = errors.Join(err, l.Close()) }()
-		address, _ := l.Addr().(*net.TCPAddr)
-		ports = append(ports, strconv.Itoa(address.Port))
+		taken = append(taken, l)
+		_, port, _ := net.SplitHostPort(l.Addr().String()) // a listener's address has one
+		ports = append(ports, port)
 	}
-	return ports, nil
+	for _, l := range taken { // all at once, so that no port comes twice
+		err = errors.Join(err, l.Close())
+	}
+	return ports, err
 }

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,44 +22,52 @@ import (
 	"github.com/sluice-epp/sluice/test/envoytest"
 )
 
-// binaries are built once; TestMain removes them.
-var binaries struct{ folder, sluice, null string }
+// binaries are what is measured, built once in a folder that TestMain makes and removes.
+var (
+	folder   string
+	binaries = sync.OnceValues(func() (flags []string, err error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+		defer cancel()
+		for _, binary := range []struct{ flag, from string }{{"-sluice", module + "/cmd/sluice"}, {"-null", module + "/bench/nullserver"}} {
+			path, err := subject.Build(ctx, folder, binary.from)
+			if err != nil {
+				return nil, err
+			}
+			flags = append(flags, binary.flag, path)
+		}
+		return flags, nil
+	})
+)
 
 // A process that is still being waited for shows as a goroutine, so the check is also one for processes left behind.
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if binaries.folder != "" {
-		_ = os.RemoveAll(binaries.folder) // it is in the folder for temporary files
+	var err error
+	if folder, err = os.MkdirTemp("", "bench-binaries-"); err != nil {
+		panic(err)
 	}
+	code := m.Run()
+	err = os.RemoveAll(folder)
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			os.Stderr.WriteString(err.Error() + "\n")
-			code = 1
-		}
+		err = errors.Join(err, goleak.Find())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
 	}
 	os.Exit(code)
 }
 
-// built builds what is measured, and skips where the CPU clock of another process cannot be read.
-func built(t *testing.T) (flags []string) {
+// built returns flags that name what is measured, and skips where the CPU clock of another process cannot be read.
+func built(t *testing.T) []string {
 	t.Helper()
 	if runtime.GOOS != "linux" {
 		t.Skip("the CPU clock of another process is Linux's")
 	}
-	if binaries.folder == "" {
-		folder, err := os.MkdirTemp("", "bench-binaries-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		binaries.folder = folder
-		if binaries.sluice, err = subject.Build(t.Context(), folder, module+"/cmd/sluice"); err != nil {
-			t.Fatal(err)
-		}
-		if binaries.null, err = subject.Build(t.Context(), folder, module+"/bench/nullserver"); err != nil {
-			t.Fatal(err)
-		}
+	flags, err := binaries()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return []string{"-sluice", binaries.sluice, "-null", binaries.null}
+	return slices.Clone(flags)
 }
 
 // tiny runs the command with one small round and returns its rows.
@@ -101,10 +111,10 @@ func find(t *testing.T, rows []record.Row, setup, via string) record.Row {
 
 // The stream as small as it gets: every binary is run, driven, profiled, stopped and recorded.
 func TestTinyStream(t *testing.T) {
-	folder := filepath.Join(t.TempDir(), "new", "folder")
+	profiles := filepath.Join(t.TempDir(), "new", "folder")
 	file := filepath.Join(t.TempDir(), "record.txt")
 	rows, out := tiny(t, "-via", "stream", "-bodies", "1KiB", "-endpoints", "8", "-chunks", "20",
-		"-cpuprofile", folder, "-profile-time", "1s", "-record", file)
+		"-cpuprofile", profiles, "-profile-time", "1s", "-record", file)
 	if len(rows) != 3 {
 		t.Fatalf("%d rows in\n%s", len(rows), out)
 	}
@@ -123,7 +133,7 @@ func TestTinyStream(t *testing.T) {
 		if n["cpu_us"] < 10 || n["allocs"] < 50 || n["allocs"] > 5000 || n["rss_mib"] < 5 || n["rss_mib"] > 500 {
 			t.Errorf("implausible: %v", r)
 		}
-		if b, err := os.ReadFile(filepath.Join(folder, "stream-"+setup+"-1KiB-8-20.pprof")); err != nil || len(b) < 100 {
+		if b, err := os.ReadFile(filepath.Join(profiles, "stream-"+setup+"-1KiB-8-20.pprof")); err != nil || len(b) < 100 {
 			t.Errorf("profile of %s: %d bytes, %v", setup, len(b), err)
 		}
 	}

@@ -1,5 +1,5 @@
 // Command nullserver is the least that an ext_proc server can do: the same protocol and the same gRPC server as
-// `sluice serve`, and nothing decided. What a request costs here no endpoint picker in Go can undercut.
+// `sluice serve`, with generated messages, and nothing decided: what the protocol costs a server that does nothing about it.
 package main
 
 import (
