@@ -1,25 +1,32 @@
 package main
 
 import (
+	"context"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/sluice-epp/sluice/bench/record"
+	"github.com/sluice-epp/sluice/bench/report"
 )
 
 // recordFile holds the results of record.
 const recordFile = "record.txt"
 
-// By how much a request may allocate more than the record says. Between runs and machines allocations differ by what gRPC
-// has to read and write at once; one allocation more for each message is more than this allows.
+// By how much a request may allocate more than the record says; one allocation more for each message is more than this
+// allows. Between runs and machines allocations differ by what gRPC has to read and write at once.
 const (
-	allocTolerance = 1.05
+	allocTolerance = 1.08
 	allocSlack     = 2
 )
 
 // A request allocates no more than it did when the record was made. What is counted is the server's, a process that is built
-// as releases are, whatever this test is built with.
+// as releases are, whatever this test is built with. The least of the rounds counts: engines' pages are read meanwhile, and
+// the slower a machine, the more of that belongs to a request.
 func TestAllocationsOfRecord(t *testing.T) {
 	f, err := os.Open(filepath.Join("results", recordFile))
 	if err != nil {
@@ -30,25 +37,40 @@ func TestAllocationsOfRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, out := tiny(t, "-via", "stream", "-setups", "sluice-approx,sluice-precise", "-bodies", "16KiB", "-endpoints", "64",
-		"-chunks", "3", "-rounds", "3", "-requests", "500")
-	for _, setup := range []string{setupApprox, setupPrecise} {
-		key := map[string]string{"setup": setup, "via": "stream", "body": "16KiB", "endpoints": "64", "chunks": "3"}
-		var allocs [2]float64
-		for i, from := range [][]record.Row{rows, records} {
-			r, err := record.Find(from, key)
-			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			if allocs[i], err = r.Number("allocs"); err != nil || allocs[i] <= 0 {
-				t.Fatalf("%v: %v", r, err)
-			}
+	args := append(built(t), "-via", "stream", "-setups", "sluice-approx,sluice-precise", "-bodies", "16KiB", "-rounds", "5", "-requests", "1000")
+	o, err := parseOptions(args, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bench{options: o, folder: t.TempDir(), stdout: io.Discard, progress: io.Discard}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	if err := b.measure(ctx, b.plan()); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range b.rows {
+		r, err := record.Find(records, map[string]string{
+			"setup": row.Setup, "via": row.Via, "body": report.Size(row.BodyBytes),
+			"endpoints": strconv.Itoa(row.Endpoints), "chunks": strconv.Itoa(row.Chunks),
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		got, want := allocs[0], allocs[1]
-		if got > want*allocTolerance+allocSlack {
+		want, err := r.Number("allocs")
+		if err != nil || want <= 0 {
+			t.Fatalf("%v: %v", r, err)
+		}
+		got := math.Inf(1)
+		for _, round := range row.Rounds {
+			got = min(got, round.Allocations)
+		}
+		if got > want*allocTolerance+allocSlack || got <= 0 {
 			t.Errorf("%s: %.1f allocations a request, %.1f in bench/results/%s: more than %.0f %% and %d above it",
-				setup, got, want, recordFile, (allocTolerance-1)*100, allocSlack)
+				row.Setup, got, want, recordFile, (allocTolerance-1)*100, allocSlack)
 		}
-		t.Logf("%s: %.1f allocations a request, %.1f in the record", setup, got, want)
+		t.Logf("%s: %.1f allocations a request, %.1f in the record", row.Setup, got, want)
+	}
+	if len(b.rows) != 2 {
+		t.Errorf("%d rows, want 2", len(b.rows))
 	}
 }
