@@ -117,10 +117,12 @@ type verdict struct {
 	bodies     int // bodies of requests that were compared
 	answers    int // bodies of answers that were compared
 	violations []string
+	causes     map[string]int // of what was excused: status, Envoy's flags, and its details up to the first parenthesis
 }
 
 // judge holds what clients saw against what engines and Envoy noted.
 func (a *account) judge(s *stage, ev evidence) (v verdict) {
+	v.causes = map[string]int{}
 	for i, of := range ev.engines {
 		for id, entries := range of {
 			for _, n := range entries {
@@ -140,6 +142,8 @@ func (a *account) judge(s *stage, ev evidence) (v verdict) {
 		case r.ending == wholly && (r.err != nil || r.status != r.want), r.status >= http.StatusInternalServerError:
 			if s.excuses(r, h, ev) {
 				v.excused++
+				details, _, _ := strings.Cut(h.Details, "{")
+				v.causes[fmt.Sprintf("%d %s %s", r.status, h.Flags, details)]++
 			} else {
 				v.wrong("%s (%s %s, HTTP/2 %t) from %s on for %s: status %d, want %d, error %v, decision %q, reason %q; Envoy: %+v; engines: %s",
 					id, r.ending, r.path, r.http2, r.begun.Format("15:04:05.000"), r.ended.Sub(r.begun).Round(time.Millisecond), r.status, r.want,

@@ -80,6 +80,7 @@ func TestChaos(t *testing.T) {
 	say("chaos: after: %+v", after)
 	flat(t, before, after, r.memory)
 	v := s.conclude(t, a)
+	say("chaos: excused by the death of engines: %v", v.causes)
 	result := "held"
 	if t.Failed() {
 		result = "broken"
@@ -157,7 +158,11 @@ func (s *stage) watch(ctx context.Context, a *account) (memory []int) {
 		if p != last {
 			last, memory = p, nil
 		}
-		u := usageOf(s.t, p.pid)
+		u, err := usageOf(p.pid)
+		if err != nil {
+			s.oddity("%s: %v", p.name, err)
+			continue
+		}
 		memory = append(memory, u.rss)
 		s.say("chaos: %3.0fs: %s; %s: %s", time.Since(began).Seconds(), a, p.name, u)
 	}

@@ -118,7 +118,7 @@ func (c *clients) sendByClient(ctx context.Context, cancel context.CancelFunc, d
 	}
 	res, err := client.Do(r)
 	if err != nil {
-		o.fail(d, ctx, err)
+		o.fail(ctx, d, err)
 		return
 	}
 	defer res.Body.Close()
@@ -142,7 +142,7 @@ func (e *ender) Read([]byte) (int, error) {
 }
 
 // fail notes why there is no whole answer, unless it is the client's own doing.
-func (o *outcome) fail(d draft, ctx context.Context, err error) {
+func (o *outcome) fail(ctx context.Context, d draft, err error) {
 	if d.ending != wholly && ctx.Err() != nil {
 		return
 	}
@@ -169,7 +169,7 @@ func (o *outcome) read(ctx context.Context, d draft, res *http.Response) {
 		case errors.Is(err, io.EOF):
 			o.answer = hex.EncodeToString(sum.Sum(nil))
 		case err != nil:
-			o.fail(d, ctx, fmt.Errorf("after %d pieces of the answer: %w", pieces, err))
+			o.fail(ctx, d, fmt.Errorf("after %d pieces of the answer: %w", pieces, err))
 		case d.ending == inAnswer && pieces > int(d.share*10),
 			d.ending == afterLast && bytes.Contains(line, []byte("[DONE]")):
 			pause(ctx, d.wait)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -21,6 +22,7 @@ const patience = 40 * time.Second
 // play makes the faults of a plan happen, each at its time, and returns when all are lifted.
 func (s *stage) play(ctx context.Context, plan []fault) (count map[kind]int) {
 	began := time.Now()
+	s.raging = began
 	count = map[kind]int{}
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -29,19 +31,32 @@ func (s *stage) play(ctx context.Context, plan []fault) (count map[kind]int) {
 		if ctx.Err() != nil {
 			return count
 		}
-		s.say("%7.2fs %s", time.Since(began).Seconds(), f)
 		count[f.kind]++
 		group.Go(func() { s.happen(ctx, f) })
 	}
 	return count
 }
 
-// happen makes one fault happen, and lifts it.
+// happen makes one fault happen, and lifts it. The plan leaves time between faults that exclude one another; on a machine
+// that is slower than planned they wait for one another here.
 func (s *stage) happen(ctx context.Context, f fault) {
 	if f.engine >= 0 {
-		s.befall(ctx, s.engines[f.engine], f)
+		e := s.engines[f.engine]
+		e.struck.Lock()
+		defer e.struck.Unlock()
+		if slices.Contains(unable, f.kind) {
+			s.unable <- struct{}{}
+			defer func() { <-s.unable }()
+		}
+		s.tell(f)
+		s.befall(ctx, e, f)
+		s.patiently(e.args.Name+" to be well again", func() bool { return s.up(e) })
 		return
 	}
+	one := s.single(f.kind)
+	one.Lock()
+	defer one.Unlock()
+	s.tell(f)
 	switch f.kind {
 	case noTokenizer, lateTokenizer:
 		s.tokenizers(ctx, f)
@@ -77,6 +92,23 @@ func (s *stage) happen(ctx context.Context, f fault) {
 	}
 }
 
+// tell says when a fault takes place, beside when it was to.
+func (s *stage) tell(f fault) { s.say("%7.2fs, planned %s", time.Since(s.raging).Seconds(), f) }
+
+// single is held by faults of what there is once.
+func (s *stage) single(k kind) *sync.Mutex {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.singles == nil {
+		s.singles = map[kind]*sync.Mutex{}
+	}
+	of := group(k)
+	if s.singles[of] == nil {
+		s.singles[of] = &sync.Mutex{}
+	}
+	return s.singles[of]
+}
+
 // befall makes a fault of one engine happen.
 func (s *stage) befall(ctx context.Context, e *engineUnit, f fault) {
 	switch f.kind {
@@ -86,7 +118,6 @@ func (s *stage) befall(ctx context.Context, e *engineUnit, f fault) {
 		e.cut()
 		pause(ctx, f.lasts)
 		s.startEngine(e)
-		s.patiently(e.args.Name+" to start again", func() bool { return s.up(e) })
 	case freeze:
 		e.now().signal(syscall.SIGSTOP)
 		pause(ctx, f.lasts)
@@ -111,8 +142,10 @@ func (s *stage) befall(ctx context.Context, e *engineUnit, f fault) {
 		s.fault(e, engine.Faults{RefuseMs: int(f.lasts.Milliseconds()), Restart: f.kind == restart})
 		e.cut()
 		pause(ctx, f.lasts)
-		s.patiently(e.args.Name+" to listen again", func() bool { return s.up(e) })
 	case fewerEndpoints:
+		one := s.single(badEndpoints)
+		one.Lock()
+		defer one.Unlock()
 		s.writeEndpoints(e.index)
 		pause(ctx, f.lasts)
 		s.writeEndpoints(-1)
@@ -212,17 +245,36 @@ func (s *stage) patiently(what string, ok func() bool) {
 	}
 }
 
+// begin starts a Sluice and waits until it is ready. Files that are bad at a start are another matter: none is meanwhile.
+func (s *stage) begin(i int) *process {
+	config, certificate, endpoints := s.single(otherConfig), s.single(nextCertificate), s.single(badEndpoints)
+	config.Lock()
+	defer config.Unlock()
+	certificate.Lock()
+	defer certificate.Unlock()
+	endpoints.Lock()
+	defer endpoints.Unlock()
+	p := s.startSluice(i)
+	if p != nil {
+		s.patiently("the second Sluice to be ready", func() bool { return p.dead() || s.ready(i) })
+	}
+	if p == nil || p.dead() {
+		s.oddity("the second Sluice did not come up")
+		return nil
+	}
+	return p
+}
+
 // takeOver starts the other Sluice, waits until Envoy knows it, and tells the one that served until now to go. It must do so
 // by itself, and well.
 func (s *stage) takeOver() {
 	s.mu.Lock()
 	old, next := s.sluice, 1-s.now
 	s.mu.Unlock()
-	p := s.startSluice(next)
+	p := s.begin(next)
 	if p == nil {
 		return
 	}
-	s.patiently("the second Sluice to be ready", func() bool { return s.ready(next) })
 	s.patiently("Envoy to find it", func() bool {
 		page, err := s.get("http://" + s.envoy.AdminAddr + "/stats?filter=endpoint-picker.membership_healthy")
 		return err == nil && page == "cluster.endpoint-picker.membership_healthy: 2\n"

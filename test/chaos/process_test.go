@@ -137,26 +137,25 @@ type usage struct {
 func (u usage) String() string { return fmt.Sprintf("%d files, %d MiB", u.files, u.rss>>20) }
 
 // usageOf reads what the kernel says of a process.
-func usageOf(t *testing.T, pid int) usage {
-	t.Helper()
-	folder := filepath.Join("/proc", strconv.Itoa(pid))
+func usageOf(pid int) (usage, error) {
+	folder := "/proc/" + strconv.Itoa(pid)
 	open, err := os.ReadDir(filepath.Join(folder, "fd"))
 	if err != nil {
-		t.Fatal(err)
+		return usage{}, err
 	}
 	memory, err := os.ReadFile(filepath.Join(folder, "statm"))
 	if err != nil {
-		t.Fatal(err)
+		return usage{}, err
 	}
 	fields := strings.Fields(string(memory))
 	if len(fields) < 2 {
-		t.Fatalf("statm: %q", memory)
+		return usage{}, fmt.Errorf("statm: %q", memory)
 	}
 	pages, err := strconv.Atoi(fields[1])
 	if err != nil {
-		t.Fatal(err)
+		return usage{}, err
 	}
-	return usage{files: len(open), rss: pages * os.Getpagesize()}
+	return usage{files: len(open), rss: pages * os.Getpagesize()}, nil
 }
 
 // complaints are what of a log must not be there.

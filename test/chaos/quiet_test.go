@@ -41,13 +41,22 @@ func (s *stage) look() (now state, err error) {
 	if now.goroutines, err = strconv.Atoi(found[1]); err != nil {
 		return now, err
 	}
-	now.sluice, now.envoy = usageOf(s.t, p.pid), usageOf(s.t, s.envoy.Pid())
+	if now.sluice, err = usageOf(p.pid); err != nil {
+		return now, err
+	}
+	if now.envoy, err = usageOf(s.envoy.Pid()); err != nil {
+		return now, err
+	}
 	for _, e := range s.engines {
 		h, err := s.holdings(e)
 		if err != nil {
 			return now, err
 		}
-		now.engines, now.running = append(now.engines, usageOf(s.t, e.now().pid)), append(now.running, h.Goroutines)
+		u, err := usageOf(e.now().pid)
+		if err != nil {
+			return now, err
+		}
+		now.engines, now.running = append(now.engines, u), append(now.running, h.Goroutines)
 	}
 	return now, nil
 }

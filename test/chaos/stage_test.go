@@ -40,7 +40,11 @@ type stage struct {
 	client   *http.Client // for administration
 	say      func(format string, args ...any)
 
+	raging time.Time     // when faults began
+	unable chan struct{} // has an element for each engine that cannot serve
+
 	mu      sync.Mutex
+	singles map[kind]*sync.Mutex
 	now     int // index of the Sluice that serves
 	sluice  *process
 	all     []*process // that ever ran
@@ -55,6 +59,7 @@ type engineUnit struct {
 	args    engineArgs
 	address string
 
+	struck   sync.Mutex // held by a fault
 	switches sync.Mutex // held while its own faults are changed
 
 	mu      sync.Mutex
@@ -65,7 +70,8 @@ type engineUnit struct {
 // newStage starts everything: engines, a Sluice, Envoy.
 func newStage(t *testing.T, say func(string, ...any)) *stage {
 	t.Helper()
-	s := &stage{t: t, launcher: newLauncher(t), folder: t.TempDir(), client: lab.NewClient(t), say: say}
+	s := &stage{t: t, launcher: newLauncher(t), folder: t.TempDir(), client: lab.NewClient(t), say: say,
+		unable: make(chan struct{}, maxUnable)}
 	t.Cleanup(s.close)
 	ips := envoytest.PodIPs(t, enginesOfARun)
 	ports := [3]int{envoytest.FreePort(t, ips...), envoytest.FreePort(t, ips...), envoytest.FreePort(t, ips...)}
