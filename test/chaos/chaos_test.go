@@ -25,7 +25,7 @@ const (
 
 	shortRun = 20 * time.Second
 	// clientsAtATime are enough that hundreds of streams are open and every one of them waits for others.
-	clientsAtATime = 250
+	clientsAtATime = 200
 	// thinking is how long a client may wait before its next request.
 	thinking      = 4 * time.Second
 	progressEvery = 10 * time.Second
