@@ -82,8 +82,21 @@ chaos-volume: ## Break a million streams off and publish 4 GiB of KV events: not
 	@SLUICE_LONG=1 CGO_ENABLED=0 $(GO) test -count=1 -v -run '^(TestAbortedStreams|TestFloodOfEvents)$$' -timeout 2h ./test/chaos
 
 .PHONY: lint
-lint: $(TOOLS)/bin/golangci-lint ## Run golangci-lint, gofmt included
+lint: $(TOOLS)/bin/golangci-lint secrets licences ## Run golangci-lint, gofmt included, the secrets check and the licence report
 	$< run --allow-parallel-runners $(PKG)
+
+.PHONY: secrets
+secrets: $(TOOLS)/bin/gitleaks ## Look for secrets in the working tree and in what was committed
+	@scripts/secrets.sh $<
+
+.PHONY: licences
+licences: $(TOOLS)/bin/licences ## Report the licences of all modules used; fail on one that Apache-2.0 does not take
+	@mkdir -p bin
+	@$< -o bin/licences.txt ./...
+
+.PHONY: vuln
+vuln: $(TOOLS)/bin/govulncheck ## Look for known vulnerabilities; says so where the database cannot be reached
+	@scripts/vuln.sh $<
 
 .PHONY: format
 format: $(TOOLS)/bin/golangci-lint ## Format the Go code
@@ -114,13 +127,19 @@ check-tidy: ## Fail if go.mod or go.sum is not tidy
 
 ##### Measure
 
+# What cannot be had here (an Envoy, the routers) is left out, and the run says so. It tells them by a path's absence.
 .PHONY: bench
-bench: ## Run the Go benchmarks
-	$(GO) test -run '^$$' -bench . -benchmem -timeout 30m $(PKG)
+bench: build ## Measure Sluice beside a null server, through Envoy, and whole routers (15 minutes; BENCHFLAGS=-h)
+	@envoy=$$(scripts/envoy.sh) || envoy=; routers=$$(scripts/routers.sh) || routers=; \
+	exec $(GO) run ./bench -sluice bin/sluice -envoy "$$envoy" -routers "$$routers" $(BENCHFLAGS)
 
-.PHONY: bench-stream
-bench-stream: build ## Measure the ext_proc stream end to end beside a null server, one line a row
-	$(GO) run ./bench/stream -sluice bin/sluice $(BENCHFLAGS)
+.PHONY: bench-allocs
+bench-allocs: ## Compare the allocations of a request with the results of record
+	$(GO) test -count=1 -v -run '^TestAllocationsOfRecord$$' ./bench
+
+.PHONY: bench-go
+bench-go: ## Run the Go benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 30m $(PKG)
 
 .PHONY: bench-index
 bench-index: ## Measure the precise prefix index: look-ups, events, memory, one line a row
@@ -143,6 +162,20 @@ $(TOOLS)/bin/protoc-gen-go-grpc: tools/proto/go.mod tools/proto/go.sum
 $(TOOLS)/bin/grpcurl: tools/proto/go.mod tools/proto/go.sum
 	@mkdir -p $(@D)
 	$(GO) build -C tools/proto -o $(CURDIR)/$@ github.com/fullstorydev/grpcurl/cmd/grpcurl
+
+$(TOOLS)/bin/gitleaks: tools/gitleaks/go.mod tools/gitleaks/go.sum
+	@mkdir -p $(@D)
+	CGO_ENABLED=0 $(GO) build -C tools/gitleaks -o $(CURDIR)/$@ github.com/zricethezav/gitleaks/v8
+
+# Built once its own tests pass: it is the check.
+$(TOOLS)/bin/licences: tools/licences/go.mod tools/licences/go.sum $(wildcard tools/licences/*.go)
+	@mkdir -p $(@D)
+	$(GO) test -C tools/licences .
+	CGO_ENABLED=0 $(GO) build -C tools/licences -o $(CURDIR)/$@ .
+
+$(TOOLS)/bin/govulncheck: tools/vuln/go.mod tools/vuln/go.sum
+	@mkdir -p $(@D)
+	CGO_ENABLED=0 $(GO) build -C tools/vuln -o $(CURDIR)/$@ golang.org/x/vuln/cmd/govulncheck
 
 $(TOOLS)/bin/buf: tools/buf.txt
 	@mkdir -p $(@D)

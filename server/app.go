@@ -144,6 +144,7 @@ func (a *App) assemble(ctx context.Context) (err error) {
 		ProduceTimeout:      cfg.Server.ProduceTimeout,
 		IdleTimeout:         cfg.Server.IdleTimeout,
 		Models:              cfg.Telemetry.ModelLabels,
+		EndStream:           endStreams[cfg.Server.EndStream],
 		DecisionHeader:      cfg.Server.DecisionHeader,
 		ConformanceHeaders:  a.options.Conformance,
 		Observer:            a.metrics,
@@ -169,6 +170,12 @@ func (a *App) assemble(ctx context.Context) (err error) {
 		a.logger.Warn("no endpoints are configured: every request is answered with 503; list engines with --endpoint, endpoints or endpointsFile")
 	}
 	return nil
+}
+
+// endStreams are the moments at which streams end, as configuration names them.
+var endStreams = map[config.EndStream]extproc.EndStream{
+	config.EndAfterResponse: extproc.EndAfterResponse, config.EndAfterFirstToken: extproc.EndAfterFirstToken,
+	config.EndAfterPick: extproc.EndAfterPick,
 }
 
 // hold predicts, with the ledger's constants, when a request whose response will not be seen is over.

@@ -95,9 +95,15 @@ func text(r *rand.Rand, n int) string {
 	return b.String()
 }
 
+// open begins every event of an answer.
+const open = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"meta-llama/Llama-3.1-8B-Instruct",`
+
 // Answer returns a streamed answer of n chunks, one event each but for the last, which holds the usage and the end mark.
-func Answer(n, promptTokens int) [][]byte {
-	const open = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"meta-llama/Llama-3.1-8B-Instruct",`
+// What was cached is not told.
+func Answer(n, promptTokens int) [][]byte { return AnswerCached(n, promptTokens, -1) }
+
+// AnswerCached is Answer of an engine that tells how many of the prompt's tokens it had cached; -1 is one that does not.
+func AnswerCached(n, promptTokens, cachedTokens int) [][]byte {
 	chunks := make([][]byte, 0, n)
 	for i := range n - 1 {
 		delta := `{"content":" token"}`
@@ -106,6 +112,15 @@ func Answer(n, promptTokens int) [][]byte {
 		}
 		chunks = append(chunks, []byte(open+`"choices":[{"index":0,"delta":`+delta+`,"finish_reason":null}]}`+"\n\n"))
 	}
-	usage := fmt.Sprintf(`"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}`, promptTokens, n-1, promptTokens+n-1)
-	return append(chunks, []byte(open+usage+"\n\ndata: [DONE]\n\n"))
+	return append(chunks, Last(n, promptTokens, cachedTokens))
+}
+
+// Last is the last chunk of AnswerCached.
+func Last(n, promptTokens, cachedTokens int) []byte {
+	details := ""
+	if cachedTokens >= 0 {
+		details = fmt.Sprintf(`,"prompt_tokens_details":{"cached_tokens":%d}`, cachedTokens)
+	}
+	return fmt.Appendf(nil, open+`"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d%s}}`+"\n\ndata: [DONE]\n\n",
+		promptTokens, n-1, promptTokens+n-1, details)
 }

@@ -1,5 +1,5 @@
 // Command nullserver is the least that an ext_proc server can do: the same protocol and the same gRPC server as
-// `sluice serve`, and nothing decided. What a request costs here no endpoint picker in Go can undercut.
+// `sluice serve`, with generated messages, and nothing decided: what the protocol costs a server that does nothing about it.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"net/http/pprof"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,6 +22,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/sluice-epp/sluice/server/transport"
 )
@@ -31,9 +34,10 @@ const maxBody = 64 << 20
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "address of the ext_proc server, plaintext")
 	admin := flag.String("admin", "127.0.0.1:0", "address of metrics and profiles")
+	picks := flag.String("pick", "127.0.0.1:8000", "endpoints, separated by commas, that requests get in turn")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := serve(ctx, slog.New(slog.NewJSONHandler(os.Stderr, nil)), *listen, *admin)
+	err := serve(ctx, slog.New(slog.NewJSONHandler(os.Stderr, nil)), *listen, *admin, strings.Split(*picks, ","))
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "nullserver: %v\n", err)
@@ -42,7 +46,7 @@ func main() {
 }
 
 // serve serves until ctx is over. It logs its addresses as `sluice serve` does.
-func serve(ctx context.Context, logger *slog.Logger, listen, admin string) error {
+func serve(ctx context.Context, logger *slog.Logger, listen, admin string, picks []string) error {
 	grpcListener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return fmt.Errorf("-listen: %w", err)
@@ -52,7 +56,10 @@ func serve(ctx context.Context, logger *slog.Logger, listen, admin string) error
 		return errors.Join(fmt.Errorf("-admin: %w", err), grpcListener.Close())
 	}
 	grpcServer := transport.NewServer(nil, maxBody)
-	extprocv3.RegisterExternalProcessorServer(grpcServer, null{})
+	extprocv3.RegisterExternalProcessorServer(grpcServer, newNull(picks))
+	healthy := health.NewServer() // an Envoy asks before it sends requests
+	healthy.SetServingStatus(extprocv3.ExternalProcessor_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
+	healthv1.RegisterHealthServer(grpcServer, healthy)
 	adminServer := &http.Server{Handler: adminHandler(), ReadHeaderTimeout: 10 * time.Second}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return grpcServer.Serve(grpcListener) })

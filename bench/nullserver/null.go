@@ -2,14 +2,12 @@ package main
 
 import (
 	"sync"
+	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 )
-
-// pick is the endpoint that every request gets.
-const pick = "127.0.0.1:8000"
 
 // The names under which the endpoint picker protocol carries the pick.
 const (
@@ -22,14 +20,6 @@ const maxChunk = 62_000
 
 // The answers that are always the same. They are never changed, so all streams share them.
 var (
-	pickAnswer = &extprocv3.ProcessingResponse{
-		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
-			Response: &extprocv3.CommonResponse{HeaderMutation: &extprocv3.HeaderMutation{
-				SetHeaders: []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: destination, RawValue: []byte(pick)}}}}}}},
-		DynamicMetadata: &structpb.Struct{Fields: map[string]*structpb.Value{
-			namespace: structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
-				destination: structpb.NewStringValue(pick)}})}},
-	}
 	requestTrailers = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestTrailers{
 		RequestTrailers: &extprocv3.TrailersResponse{}}}
 	responseHeaders = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{
@@ -38,19 +28,43 @@ var (
 		ResponseTrailers: &extprocv3.TrailersResponse{}}}
 )
 
-// null answers every request with the same pick: what the protocol costs before anything is decided. It speaks full
+// pickAnswer is the answer that picks an endpoint.
+func pickAnswer(pick string) *extprocv3.ProcessingResponse {
+	return &extprocv3.ProcessingResponse{
+		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
+			Response: &extprocv3.CommonResponse{HeaderMutation: &extprocv3.HeaderMutation{
+				SetHeaders: []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: destination, RawValue: []byte(pick)}}}}}}},
+		DynamicMetadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+			namespace: structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
+				destination: structpb.NewStringValue(pick)}})}},
+	}
+}
+
+// null answers requests with its picks in turn, made beforehand: what the protocol costs before anything is decided. It speaks full
 // duplex in both directions and no other mode. As a picker must, it keeps the body until its end before it answers.
 type null struct {
 	extprocv3.UnimplementedExternalProcessorServer
+	picks []*extprocv3.ProcessingResponse
+	next  atomic.Uint64
+}
+
+// newNull returns a server that picks these endpoints, of which there is at least one.
+func newNull(endpoints []string) *null {
+	n := &null{}
+	for _, e := range endpoints {
+		n.picks = append(n.picks, pickAnswer(e))
+	}
+	return n
 }
 
 // streams keeps the memory of streams that ended.
 var streams = sync.Pool{New: func() any { return newStream() }}
 
 // Process serves one HTTP request.
-func (null) Process(g extprocv3.ExternalProcessor_ProcessServer) error {
+func (n *null) Process(g extprocv3.ExternalProcessor_ProcessServer) error {
 	s, _ := streams.Get().(*stream)
 	s.grpc = g
+	s.pick = n.picks[n.next.Add(1)%uint64(len(n.picks))]
 	defer s.release()
 	for {
 		m, err := g.Recv()
@@ -66,6 +80,7 @@ func (null) Process(g extprocv3.ExternalProcessor_ProcessServer) error {
 // stream is one HTTP request.
 type stream struct {
 	grpc              extprocv3.ExternalProcessor_ProcessServer
+	pick              *extprocv3.ProcessingResponse
 	chunks            [][]byte // the request's body as it came
 	request, response echo
 }
@@ -103,7 +118,7 @@ func (s *stream) dropBodies() {
 // release gives the stream's memory back.
 func (s *stream) release() {
 	s.dropBodies()
-	s.grpc = nil
+	s.grpc, s.pick = nil, nil
 	streams.Put(s)
 }
 
@@ -111,7 +126,7 @@ func (s *stream) handle(m *extprocv3.ProcessingRequest) error {
 	switch v := m.GetRequest().(type) {
 	case *extprocv3.ProcessingRequest_RequestHeaders:
 		if v.RequestHeaders.GetEndOfStream() {
-			return s.grpc.Send(pickAnswer)
+			return s.grpc.Send(s.pick)
 		}
 	case *extprocv3.ProcessingRequest_RequestBody:
 		if body := v.RequestBody.GetBody(); len(body) > 0 {
@@ -139,7 +154,7 @@ func (s *stream) handle(m *extprocv3.ProcessingRequest) error {
 
 // answer sends the pick and the whole body back; end says that the body ends the request.
 func (s *stream) answer(end bool) error {
-	if err := s.grpc.Send(pickAnswer); err != nil {
+	if err := s.grpc.Send(s.pick); err != nil {
 		return err
 	}
 	if len(s.chunks) == 0 && end {

@@ -36,7 +36,9 @@ func start(t *testing.T) (address, admin string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	out, done := make(lines, 10), make(chan error, 1)
-	go func() { done <- serve(ctx, slog.New(slog.NewJSONHandler(out, nil)), "127.0.0.1:0", "127.0.0.1:0") }()
+	go func() {
+		done <- serve(ctx, slog.New(slog.NewJSONHandler(out, nil)), "127.0.0.1:0", "127.0.0.1:0", []string{"127.0.0.1:1", "127.0.0.1:2"})
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -189,10 +191,10 @@ func TestAdminPort(t *testing.T) {
 func TestAddressInUse(t *testing.T) {
 	address, _ := start(t)
 	logger := slog.New(slog.DiscardHandler)
-	if err := serve(t.Context(), logger, address, "127.0.0.1:0"); err == nil || !strings.Contains(err.Error(), "-listen") {
+	if err := serve(t.Context(), logger, address, "127.0.0.1:0", []string{"127.0.0.1:1"}); err == nil || !strings.Contains(err.Error(), "-listen") {
 		t.Errorf("-listen in use: %v", err)
 	}
-	if err := serve(t.Context(), logger, "127.0.0.1:0", address); err == nil || !strings.Contains(err.Error(), "-admin") {
+	if err := serve(t.Context(), logger, "127.0.0.1:0", address, []string{"127.0.0.1:1"}); err == nil || !strings.Contains(err.Error(), "-admin") {
 		t.Errorf("-admin in use: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package subject
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"net/http"
@@ -52,6 +53,10 @@ func child(mode string) int {
 		}
 		fmt.Fprint(w, int64(ownCPU()-begin))
 	})
+	mux.HandleFunc("/hold", func(_ http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.FormValue("mib"))
+		held = bytes.Repeat([]byte{1}, n<<20)
+	})
 	mux.HandleFunc("/allocate", func(_ http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.FormValue("n"))
 		for range n {
@@ -70,7 +75,10 @@ func child(mode string) int {
 	return 0
 }
 
-var sink *[64]byte
+var (
+	sink *[64]byte
+	held []byte
+)
 
 func ownCPU() time.Duration {
 	var r syscall.Rusage

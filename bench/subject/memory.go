@@ -30,17 +30,48 @@ const (
 
 // Heap reads the counters off the metrics page. Making the page allocates too, see PageHeap.
 func (p *Process) Heap(ctx context.Context) (Heap, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	var page bytes.Buffer
-	if err := p.get(ctx, "/metrics", &page); err != nil {
-		return Heap{}, fmt.Errorf("metrics of %s: %w", p.name, err)
+	page, err := p.Metrics(ctx)
+	if err != nil {
+		return Heap{}, err
 	}
-	h, err := parseHeap(page.Bytes())
+	h, err := parseHeap(page)
 	if err != nil {
 		return Heap{}, fmt.Errorf("metrics of %s: %w", p.name, err)
 	}
 	return h, nil
+}
+
+// Metrics is the metrics page of the admin port.
+func (p *Process) Metrics(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var page bytes.Buffer
+	if err := p.get(ctx, "/metrics", &page); err != nil {
+		return nil, fmt.Errorf("metrics of %s: %w", p.name, err)
+	}
+	return page.Bytes(), nil
+}
+
+// Sum adds up the samples of a metric, on a page in the text format, that have all these labels, each written name="value".
+// Without a sample it is 0.
+func Sum(page []byte, name string, labels ...string) (sum float64) {
+samples:
+	for line := range bytes.Lines(page) {
+		rest, ok := bytes.CutPrefix(line, []byte(name))
+		if !ok || len(rest) == 0 || rest[0] != ' ' && rest[0] != '{' {
+			continue
+		}
+		at := bytes.LastIndexByte(bytes.TrimRight(rest, "\n"), ' ')
+		for _, l := range labels {
+			if !bytes.Contains(rest[:at], []byte(l)) {
+				continue samples
+			}
+		}
+		if v, err := strconv.ParseFloat(string(bytes.TrimSpace(rest[at:])), 64); err == nil {
+			sum += v
+		}
+	}
+	return sum
 }
 
 // PageHeap is what making one metrics page allocates: the least of a few times, since the first ones also fill pools.

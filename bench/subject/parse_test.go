@@ -70,3 +70,26 @@ func TestLogIsBounded(t *testing.T) {
 		t.Errorf("the tail ends with %q", l.tail()[len(l.tail())-20:])
 	}
 }
+
+func TestSum(t *testing.T) {
+	const page = `# TYPE a_total counter
+a_total 5
+a_total{x="1",y="2"} 10
+a_total{x="1",y="3"} 1e2
+a_total{x="11",y="2"} 1000
+a_total_more{x="1"} 7
+b{text="a b c"} 3
+`
+	for _, tt := range []struct {
+		name   string
+		labels []string
+		want   float64
+	}{
+		{"a_total", nil, 1115}, {"a_total", []string{`x="1"`}, 110}, {"a_total", []string{`x="1"`, `y="2"`}, 10},
+		{"a_total", []string{`x="2"`}, 0}, {"a", nil, 0}, {"b", []string{`text="a b c"`}, 3}, {"absent", nil, 0},
+	} {
+		if got := Sum([]byte(page), tt.name, tt.labels...); got != tt.want {
+			t.Errorf("%s %q: %g, want %g", tt.name, tt.labels, got, tt.want)
+		}
+	}
+}

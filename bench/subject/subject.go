@@ -1,7 +1,7 @@
-// Package subject runs a server that is measured, in a process of its own, and reads from outside what it costs: CPU time
-// from the kernel, allocations and profiles from the server's admin port.
+// Package subject runs a program that is measured, in a process of its own, and reads from outside what it costs: CPU time
+// from the kernel and, of an ext_proc server in Go, allocations and profiles from its admin port.
 //
-// A server fits when it logs a JSON line {"msg":"serving","grpc":"HOST:PORT","admin":"HOST:PORT"} on standard error, and
+// An ext_proc server fits Start when it logs a JSON line {"msg":"serving","grpc":"HOST:PORT","admin":"HOST:PORT"} on standard error, and
 // its admin port has /readyz, /metrics with the Go runtime's metrics, and /debug/pprof/.
 package subject
 
@@ -39,9 +39,9 @@ func Build(ctx context.Context, folder, importPath string) (string, error) {
 	return binary, nil
 }
 
-// Process is a running server.
+// Process is a running program.
 type Process struct {
-	// Address is that of the ext_proc server, host:port.
+	// Address is where it serves, host:port.
 	Address string
 
 	name    string
@@ -53,21 +53,52 @@ type Process struct {
 	state   *os.ProcessState
 	exit    error // how it went; this and state are set before exited closes
 	stop    sync.Once
+	peak    int64 // the largest resident set; set by stop
 }
 
-// Start runs a server and waits until it is ready.
+// Command is a program that is no ext_proc server in Go, such as a proxy.
+type Command struct {
+	// Name is what errors call it.
+	Name string
+	// Path and Args are the command line; Environment is added to this process's own.
+	Path              string
+	Args, Environment []string
+	// Ready returns the address that the program serves on, or why it does not yet. It is asked again and again.
+	Ready func(context.Context) (address string, err error)
+}
+
+// Launch runs a program and waits until it is ready.
+func Launch(ctx context.Context, c Command) (*Process, error) {
+	cmd := exec.Command(c.Path, c.Args...)
+	cmd.Env = append(os.Environ(), c.Environment...)
+	return launch(ctx, c.Name, cmd, func(ctx context.Context, p *Process) error {
+		return p.poll(ctx, func() (err error) {
+			p.Address, err = c.Ready(ctx)
+			return err
+		})
+	})
+}
+
+// Start runs an ext_proc server and waits until it is ready.
 func Start(ctx context.Context, binary string, args ...string) (*Process, error) {
+	return launch(ctx, filepath.Base(binary), exec.Command(binary, args...), func(ctx context.Context, p *Process) error {
+		return p.ready(ctx)
+	})
+}
+
+func launch(ctx context.Context, name string, cmd *exec.Cmd, ready func(context.Context, *Process) error) (*Process, error) {
 	p := &Process{
-		name: filepath.Base(binary), log: newLog(), exited: make(chan struct{}),
+		name: name, log: newLog(), exited: make(chan struct{}),
 		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true}},
 	}
-	cmd := exec.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	cmd.WaitDelay = time.Second
 	if err := p.run(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.name, err)
 	}
-	if err := p.ready(ctx); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := ready(ctx, p); err != nil {
 		_, _ = p.Stop() // the fault is that it did not come up
 		return nil, fmt.Errorf("%s did not come up: %w\n%s", p.name, err, p.log.tail())
 	}
@@ -96,8 +127,6 @@ func (p *Process) run(cmd *exec.Cmd) error {
 }
 
 func (p *Process) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
 	select {
 	case <-p.exited:
 		return fmt.Errorf("it exited: %w", errors.Join(p.exit, errors.New("without serving")))
@@ -106,10 +135,15 @@ func (p *Process) ready(ctx context.Context) error {
 	case a := <-p.log.serving:
 		p.Address, p.admin = a.GRPC, a.Admin
 	}
+	return p.poll(ctx, func() error { return p.get(ctx, "/readyz", io.Discard) })
+}
+
+// poll waits until probe has no error; it fails once the process is gone or ctx is over.
+func (p *Process) poll(ctx context.Context, probe func() error) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	for {
-		last := p.get(ctx, "/readyz", io.Discard)
+		last := probe()
 		if last == nil {
 			return nil
 		}
@@ -160,6 +194,9 @@ func (p *Process) CPU() (time.Duration, error) {
 	return d, nil
 }
 
+// Name is what the program is called in errors.
+func (p *Process) Name() string { return p.name }
+
 // Err says how the process ended, if it has.
 func (p *Process) Err() error {
 	select {
@@ -173,8 +210,10 @@ func (p *Process) Err() error {
 // Stop ends the process at once and returns what it used in its life. It may be called again, to no effect.
 func (p *Process) Stop() (Usage, error) {
 	p.stop.Do(func() {
-		_ = p.process.Kill() // it may be gone already
+		p.peak, _ = peakRSS(p.process.Pid) // it may be gone already
+		_ = p.process.Kill()               // as above
 		<-p.exited
 	})
-	return usageOf(p.state)
+	cpu, err := cpuOf(p.state)
+	return Usage{CPU: cpu, PeakRSS: p.peak}, err
 }

@@ -3,6 +3,7 @@ package subject
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -75,6 +76,65 @@ func TestCPUIsGetrusageOfTheProcess(t *testing.T) {
 	}
 	if usage.PeakRSS < 1<<20 || usage.PeakRSS > 4<<30 {
 		t.Errorf("peak RSS %d bytes", usage.PeakRSS)
+	}
+}
+
+// What the parent takes up is not the child's.
+func TestPeakRSSIsTheProcessesOwn(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the largest resident set is read from proc(5)")
+	}
+	ballast := bytes.Repeat([]byte{1}, 200<<20)
+	p := serving(t)
+	if err := p.get(t.Context(), "/hold?mib=20", &bytes.Buffer{}); err != nil {
+		t.Fatal(err)
+	}
+	usage, err := p.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.KeepAlive(ballast)
+	if got := usage.PeakRSS >> 20; got < 20 || got > 150 {
+		t.Errorf("peak RSS %d MiB, of a child that holds 20 and whose parent holds 200", got)
+	}
+}
+
+// A program that is no server in Go is ready when it is said to be.
+func TestLaunch(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	p, err := Launch(t.Context(), Command{Name: "the program", Path: self, Environment: []string{childVariable + "=mute"},
+		Ready: func(context.Context) (string, error) {
+			if asked++; asked < 3 {
+				return "", errors.New("not yet")
+			}
+			return "127.0.0.1:7", nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked != 3 || p.Address != "127.0.0.1:7" || p.Name() != "the program" {
+		t.Errorf("asked %d times; %s at %s", asked, p.Name(), p.Address)
+	}
+	if _, err := p.Stop(); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	for mode, want := range map[string]string{"mute": "the reason", "broken": "exit status 3"} {
+		_, err = Launch(ctx, Command{Name: "the program", Path: self, Environment: []string{childVariable + "=" + mode},
+			Ready: func(ctx context.Context) (string, error) {
+				if mode == "broken" {
+					time.Sleep(50 * time.Millisecond) // its end is what counts
+				}
+				return "", errors.New("the reason")
+			}})
+		if err == nil || !strings.Contains(err.Error(), want) && ctx.Err() == nil {
+			t.Errorf("%s: %v, want an error that says %q", mode, err, want)
+		}
 	}
 }
 

@@ -3,27 +3,21 @@ package subject
 import (
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 )
 
-// Usage is what a process used in its life, as getrusage counts it.
+// Usage is what a process used in its life.
 type Usage struct {
-	// CPU is user and system time.
+	// CPU is user and system time, as getrusage counts it.
 	CPU time.Duration
-	// PeakRSS is the largest resident set in bytes.
+	// PeakRSS is the largest resident set in bytes; 0 of a process that ended by itself.
 	PeakRSS int64
 }
 
-// usageOf reads the counts that the kernel hands over with the end of a process.
-func usageOf(s *os.ProcessState) (Usage, error) {
+// cpuOf reads the count that the kernel hands over with the end of a process.
+func cpuOf(s *os.ProcessState) (time.Duration, error) {
 	if s == nil {
-		return Usage{}, fmt.Errorf("the process was not waited for")
+		return 0, fmt.Errorf("the process was not waited for")
 	}
-	r, ok := s.SysUsage().(*syscall.Rusage)
-	if !ok {
-		return Usage{}, fmt.Errorf("no resource usage of a process here: %T", s.SysUsage())
-	}
-	peak := int64(r.Maxrss) * maxRSSUnit //nolint:unconvert // ru_maxrss is 32 bits wide on 32-bit systems
-	return Usage{CPU: s.UserTime() + s.SystemTime(), PeakRSS: peak}, nil
+	return s.UserTime() + s.SystemTime(), nil
 }

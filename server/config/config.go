@@ -50,6 +50,11 @@ type Server struct {
 	ProduceTimeout time.Duration `yaml:"produceTimeout" range:"1ms..1m"`
 	// IdleTimeout releases the charge of a request on whose stream nothing has come for so long; the stream itself goes on.
 	IdleTimeout time.Duration `yaml:"idleTimeout" range:"1s..24h"`
+	// EndStream says when the stream of a request ends: after its response (afterResponse); after the first token
+	// (afterFirstToken), where Envoy sends the response body in mode STREAMED, which saves a message per chunk and loses usage
+	// and end; or after the pick (afterPick), which loses the first token's time, the status and who served, too. What is
+	// lost is estimated.
+	EndStream EndStream `yaml:"endStream" oneof:"afterResponse afterFirstToken afterPick"`
 	// DecisionHeader adds the response header x-sluice-decision, which says which endpoint was picked and why, in a few words.
 	DecisionHeader bool `yaml:"decisionHeader"`
 	// DrainDelay is the time from SIGTERM, at which health turns NOT_SERVING, to the moment at which new streams are
@@ -58,6 +63,16 @@ type Server struct {
 	// DrainTimeout is the longest time that open streams get to end after drainDelay.
 	DrainTimeout time.Duration `yaml:"drainTimeout" range:"0s..1h"`
 }
+
+// EndStream says when streams end.
+type EndStream string
+
+// The values of Server.EndStream.
+const (
+	EndAfterResponse   EndStream = "afterResponse"
+	EndAfterFirstToken EndStream = "afterFirstToken"
+	EndAfterPick       EndStream = "afterPick"
+)
 
 // TLS configures the gRPC listener's certificates.
 type TLS struct {
@@ -113,6 +128,7 @@ func defaultConfig() Config {
 			PickTimeout:         30 * time.Second,
 			ProduceTimeout:      150 * time.Millisecond,
 			IdleTimeout:         15 * time.Minute,
+			EndStream:           EndAfterResponse,
 			DrainDelay:          5 * time.Second,
 			DrainTimeout:        30 * time.Second,
 		},

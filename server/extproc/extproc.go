@@ -63,10 +63,10 @@ type Config struct {
 	RetryAfter time.Duration
 	// Models are names that stay known to the body reader whatever clients send.
 	Models []string
+	// EndStream says when streams end. Default after the response.
+	EndStream EndStream
 	// DecisionHeader adds DecisionHeader to responses.
 	DecisionHeader bool
-	// ClearRouteCache asks Envoy to choose the route anew after the pick; only for routes that match on the pick.
-	ClearRouteCache bool
 	// ConformanceHeaders obeys the request header test-epp-endpoint-selection and reports the served endpoint in
 	// x-conformance-test-served-endpoint, as the protocol's conformance tests need. Never on in production.
 	ConformanceHeaders bool
@@ -194,12 +194,13 @@ func (s *Server) Process(g extprocv3.ExternalProcessor_ProcessServer) error {
 	st := s.newStream(g)
 	defer st.finish()
 	for {
-		m, err := g.Recv()
-		if err != nil {
+		if err := g.RecvMsg(&st.in); err != nil {
 			st.ended(err)
 			return nil // what the peer did is told by the stream's state, not by the error
 		}
-		if err := st.handle(m); err != nil {
+		if err := st.handle(&st.in.Message); errors.Is(err, errOver) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/sluice-epp/sluice/scheduling/picker"
 	"github.com/sluice-epp/sluice/scheduling/schedtest"
 	"github.com/sluice-epp/sluice/scheduling/scorer"
+	"github.com/sluice-epp/sluice/server/transport"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -187,7 +188,7 @@ func (b *bench) setEndpoints(addresses ...string) {
 func serve(t *testing.T, s *Server) extprocv3.ExternalProcessorClient {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
-	g := grpc.NewServer(grpc.MaxRecvMsgSize(65 << 20))
+	g := transport.NewServer(nil, 64<<20)
 	extprocv3.RegisterExternalProcessorServer(g, s)
 	done := make(chan struct{})
 	go func() {

@@ -84,6 +84,9 @@ func (st *stream) hold() {
 	outcome := scheduling.Outcome{Reason: scheduling.EndUnseen, Status: st.response.status, Usage: scheduling.UnknownUsage}
 	s.cfg.Observer.Noted(NoteHeld)
 	s.sayHeld.Do(func() {
+		if s.cfg.EndStream != EndAfterResponse {
+			return // it was asked for
+		}
 		s.cfg.Logger.Warn("the proxy ends its calls before the end of responses: charges are released by estimate, "+
 			"and usage is not seen; send the response body (response_body_mode STREAMED or FULL_DUPLEX_STREAMED) for exact accounts",
 			"request_body_mode", st.requestMode.String(), "response_body_mode", st.responseMode.String())
@@ -92,9 +95,14 @@ func (st *stream) hold() {
 	if s.cfg.Hold != nil {
 		prefill, total = s.cfg.Hold(f)
 	}
+	first := time.Duration(-1)
+	if st.response.firstTokenAt > 0 {
+		first = st.response.firstTokenAt - f.PickedAt
+		prefill, total = 0, total-prefill
+	}
 	s.holds.add(f, prefill, total, func() { f.FirstToken(s.cfg.Now()) }, func() {
 		now := s.cfg.Now()
-		s.cfg.Observer.Ended(f, outcome, -1, now-f.PickedAt)
+		s.cfg.Observer.Ended(f, outcome, first, now-f.PickedAt)
 		f.Done(outcome, now)
 	})
 }

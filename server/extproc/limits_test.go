@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sluice-epp/sluice/scheduling"
+
+	"github.com/sluice-epp/sluice/server/transport"
 )
 
 func TestShedsAtTheLimitOfOpenStreams(t *testing.T) {
@@ -43,7 +45,7 @@ func TestBodyInCrumbs(t *testing.T) {
 	}
 	var r requestSide
 	for range 1 << 20 {
-		r.add([]byte{'x'})
+		r.add(transport.NewPiece([]byte{'x'}))
 	}
 	if n := len(r.chunks); r.size != 1<<20 || n > manyChunks+1<<20/gathered {
 		t.Errorf("a MiB in crumbs is kept in %d chunks", n)

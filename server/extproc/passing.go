@@ -4,13 +4,14 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
 	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/server/transport"
 )
 
 // pickAtFirstPiece answers the headers and sends the first piece of a passing body back.
 func (st *stream) pickAtFirstPiece(b *extprocv3.HttpBody) error {
 	r := &st.request
 	bodyBytes := max(st.declaredLength(), r.size)
-	st.dropBody()
+	st.dropBody() // the message has it still
 	r.size = 0
 	if err := st.pickAtHeaders(bodyBytes); err != nil {
 		return err
@@ -30,7 +31,7 @@ func (st *stream) passOn(b *extprocv3.HttpBody) error {
 	if r.size += len(b.GetBody()); r.size > st.server.cfg.MaxRequestBodyBytes && !st.response.begun {
 		return st.tooLarge(r.size)
 	}
-	return st.echoRequest([][]byte{b.GetBody()}, r.over)
+	return st.echoRequest([]transport.Piece{st.in.Piece()}, r.over)
 }
 
 // isUpgrade reports whether the request turns its connection into something else, such as a WebSocket.

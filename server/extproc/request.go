@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/openai"
+	"github.com/sluice-epp/sluice/server/transport"
 )
 
 // rewriteHeaders name the model that a gateway wants the engine to see instead of the client's.
@@ -23,18 +24,17 @@ const selectionHeader = "test-epp-endpoint-selection"
 type requestSide struct {
 	scheduling.Request
 	subset  subset
-	chunks  [][]byte // the body as it came, until it was answered; each aliases its message
-	joined  *[]byte  // the body in one piece, where it came in several
-	size    int      // bytes in chunks
+	chunks  []transport.Piece // the body as it came, until it was answered
+	joined  *[]byte           // the body in one piece, where it came in several
+	size    int               // bytes in chunks
 	info    openai.Info
 	rewrite string
-	begun   bool // the headers came
-	partial bool // the proxy cut the body short
-	// gathering says that the last chunk is a buffer of our own, with room for more.
-	gathering bool
-	replied   bool // the pick or an error was sent
-	passing   bool // full duplex, and nothing in the body is read: it goes back as it comes
-	over      bool // the end of a passing body went back
+	begun   bool   // the headers came
+	partial bool   // the proxy cut the body short
+	crumbs  []byte // the last chunk, where it is a buffer of our own, with room for more
+	replied bool   // the pick or an error was sent
+	passing bool   // full duplex, and nothing in the body is read: it goes back as it comes
+	over    bool   // the end of a passing body went back
 }
 
 func (r *requestSide) reset() {
@@ -48,9 +48,11 @@ const maxKeptBody = 1 << 20
 // dropBody forgets the body: answers, unlike requests, may take minutes.
 func (st *stream) dropBody() {
 	r := &st.request
-	st.out.release()
+	for _, c := range r.chunks {
+		c.Release()
+	}
 	clear(r.chunks)
-	r.chunks, r.Body = r.chunks[:0], nil
+	r.chunks, r.crumbs, r.Body = r.chunks[:0], nil, nil
 	if r.joined != nil && cap(*r.joined) <= maxKeptBody {
 		st.server.joined.Put(r.joined)
 	}
@@ -102,10 +104,13 @@ func (st *stream) onRequestHeaders(h *extprocv3.HttpHeaders) error {
 
 func (st *stream) pickAtHeaders(bodyBytes int) error {
 	st.request.PromptBytes = bodyBytes
-	if _, err := st.pickToCarry(); err != nil {
+	if err := st.pickToCarry(); err != nil {
 		return err
 	}
-	return st.send(st.out.requestHeaders())
+	if err := st.send(st.out.requestHeaders()); err != nil {
+		return err
+	}
+	return st.picked()
 }
 
 // declaredLength is the body's length as the headers give it. It is only the client's word, and counts as at most the
@@ -120,7 +125,8 @@ func (st *stream) onRequestBody(b *extprocv3.HttpBody) error {
 	case modeStreamed:
 		return st.send(continueRequestBody)
 	case modeGRPC:
-		return st.send(st.out.requestChunk(b.GetBody(), b.GetEndOfStream()))
+		piece := st.in.Piece()
+		return st.send(transport.RequestChunk(piece, 0, len(piece.Bytes()), b.GetEndOfStream()))
 	}
 	if r.passing {
 		return st.passOn(b)
@@ -130,7 +136,7 @@ func (st *stream) onRequestBody(b *extprocv3.HttpBody) error {
 		st.server.cfg.Observer.Noted(NoteDuplicateEnd)
 		return nil
 	}
-	r.add(b.GetBody())
+	r.add(st.in.Keep())
 	if r.size > st.server.cfg.MaxRequestBodyBytes {
 		return st.tooLarge(r.size)
 	}
@@ -159,22 +165,25 @@ const (
 	gathered   = 16 << 10
 )
 
-// add takes a piece of the body, which it may keep.
-func (r *requestSide) add(piece []byte) {
+// add takes over a piece of the body.
+func (r *requestSide) add(p transport.Piece) {
+	piece := p.Bytes()
+	n := len(r.chunks)
+	if r.size += len(piece); len(piece) > 0 && (n < manyChunks || len(piece) >= crumb) {
+		r.chunks, r.crumbs = append(r.chunks, p), nil
+		return
+	}
+	defer p.Release()
 	if len(piece) == 0 {
 		return
 	}
-	r.size += len(piece)
-	n := len(r.chunks)
-	if n < manyChunks || len(piece) >= crumb {
-		r.chunks, r.gathering = append(r.chunks, piece), false
-		return
+	if r.crumbs == nil || len(r.crumbs)+len(piece) > cap(r.crumbs) {
+		r.crumbs = make([]byte, 0, gathered)
+		r.chunks = append(r.chunks, transport.Piece{})
+		n++
 	}
-	if last := n - 1; r.gathering && len(r.chunks[last])+len(piece) <= cap(r.chunks[last]) {
-		r.chunks[last] = append(r.chunks[last], piece...)
-		return
-	}
-	r.chunks, r.gathering = append(r.chunks, append(make([]byte, 0, gathered), piece...)), true
+	r.crumbs = append(r.crumbs, piece...)
+	r.chunks[n-1] = transport.NewPiece(r.crumbs)
 }
 
 func (st *stream) onRequestTrailers() error {
@@ -184,7 +193,7 @@ func (st *stream) onRequestTrailers() error {
 	switch st.requestMode {
 	case modeBuffered, modeBufferedPartial:
 		// No body came at all. Headers can no longer be changed; the metadata carries the pick.
-		if _, err := st.pickToCarry(); err != nil {
+		if err := st.pickToCarry(); err != nil {
 			return err
 		}
 		return st.send(st.out.requestTrailers())
@@ -201,18 +210,21 @@ func (st *stream) tooLarge(size int) error {
 
 // replyBuffered picks in the body answer. The body stays with Envoy unless the model name changes.
 func (st *stream) replyBuffered() error {
-	m, err := st.pickToCarry()
-	if err != nil {
+	if err := st.pickToCarry(); err != nil {
 		return err
 	}
 	r := &st.request
 	defer st.dropBody()
-	if r.rewrite == "" || r.partial || r.info.Model.End <= r.info.Model.Start {
-		return st.send(st.out.requestBody(nil))
+	var body []byte
+	if r.rewrite != "" && !r.partial && r.info.Model.End > r.info.Model.Start {
+		pieces := openai.SpliceModel(r.Body, r.info.Model, r.rewrite)
+		st.out.set = append(st.out.set, contentLengthOf(pieces[:]))
+		body = bytes.Join(pieces[:], nil)
 	}
-	pieces := openai.SpliceModel(r.Body, r.info.Model, r.rewrite)
-	m.SetHeaders = append(m.SetHeaders, contentLengthOf(pieces[:]))
-	return st.send(st.out.requestBody(bytes.Join(pieces[:], nil)))
+	if err := st.send(st.out.requestBody(body)); err != nil {
+		return err
+	}
+	return st.picked()
 }
 
 // contentLengthOf is the content-length header of a body in pieces.
@@ -227,8 +239,7 @@ func contentLengthOf(pieces [][]byte) *corev3.HeaderValueOption {
 // replyFullDuplex picks and sends everything back: headers, the whole body, trailers where there were any. Envoy sends
 // on only what comes back, so nothing may be left out.
 func (st *stream) replyFullDuplex(trailers bool) error {
-	m, err := st.pickToCarry()
-	if err != nil {
+	if err := st.pickToCarry(); err != nil {
 		return err
 	}
 	r := &st.request
@@ -236,10 +247,10 @@ func (st *stream) replyFullDuplex(trailers bool) error {
 	chunks := r.chunks
 	if r.rewrite != "" && r.info.Model.End > r.info.Model.Start {
 		pieces := openai.SpliceModel(r.Body, r.info.Model, r.rewrite)
-		chunks = pieces[:]
+		chunks = []transport.Piece{transport.NewPiece(bytes.Join(pieces[:], nil))} // the body itself is needed no longer
 		if _, announced := r.Header("content-length"); announced {
 			// Envoy drops it in this mode, unless allow_content_length_header keeps it: then it must be right.
-			m.SetHeaders = append(m.SetHeaders, contentLengthOf(pieces[:]))
+			st.out.set = append(st.out.set, contentLengthOf(pieces[:]))
 		}
 	}
 	if err := st.send(st.out.requestHeaders()); err != nil {
@@ -249,27 +260,28 @@ func (st *stream) replyFullDuplex(trailers bool) error {
 		return err
 	}
 	if trailers {
-		return st.send(continueRequestTrailers)
+		if err := st.send(continueRequestTrailers); err != nil {
+			return err
+		}
 	}
-	return nil
+	return st.picked()
 }
 
 // maxChunk is the largest body chunk that is sent back: other proxies than Envoy refuse more than 64 KB in a message.
 const maxChunk = 62_000
 
 // echoRequest sends chunks back, cut to maxChunk; the last message carries the end of the stream where last is set.
-func (st *stream) echoRequest(chunks [][]byte, last bool) error {
+func (st *stream) echoRequest(chunks []transport.Piece, last bool) error {
 	if len(chunks) == 0 && last {
-		return st.send(st.out.requestChunk(nil, true))
+		return st.send(transport.RequestChunk(transport.Piece{}, 0, 0, true))
 	}
 	for i, c := range chunks {
-		for {
-			n := min(len(c), maxChunk)
-			end := last && n == len(c) && i == len(chunks)-1
-			if err := st.send(st.out.requestChunk(c[:n], end)); err != nil {
+		for at, n := 0, len(c.Bytes()); ; {
+			to := min(n, at+maxChunk)
+			if err := st.send(transport.RequestChunk(c, at, to, last && to == n && i == len(chunks)-1)); err != nil {
 				return err
 			}
-			if c = c[n:]; len(c) == 0 {
+			if at = to; at == n {
 				break
 			}
 		}
@@ -284,7 +296,7 @@ func (st *stream) body() []byte {
 	case 0:
 		return nil
 	case 1:
-		return r.chunks[0]
+		return r.chunks[0].Bytes()
 	}
 	r.joined, _ = st.server.joined.Get().(*[]byte)
 	if r.joined == nil {
@@ -295,7 +307,7 @@ func (st *stream) body() []byte {
 		b = make([]byte, 0, r.size)
 	}
 	for _, c := range r.chunks {
-		b = append(b, c...)
+		b = append(b, c.Bytes()...)
 	}
 	*r.joined = b
 	return b
@@ -339,14 +351,15 @@ func (st *stream) noteIf(happened bool, kind string) {
 	}
 }
 
-// pickToCarry picks and makes the answers carry the pick. It returns their header mutation, which may be added to.
-func (st *stream) pickToCarry() (*extprocv3.HeaderMutation, error) {
+// pickToCarry picks and makes the answers carry the pick.
+func (st *stream) pickToCarry() error {
 	value, err := st.pick()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	st.request.replied = true
-	return st.carry(value), nil
+	st.carry(value)
+	return nil
 }
 
 // pick reads the request, asks the scheduler and charges the pick. It returns the value for the proxy.

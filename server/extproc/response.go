@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/openai"
+	"github.com/sluice-epp/sluice/server/transport"
 )
 
 // conformanceServedHeader tells the protocol's conformance tests which endpoint the proxy reported.
@@ -106,7 +107,7 @@ func isWhole(status int, headers *corev3.HeaderMap) bool {
 		bytes.EqualFold(bytes.TrimSpace(media), []byte("application/json"))
 }
 
-func (st *stream) responseHeadersAnswer() *extprocv3.ProcessingResponse {
+func (st *stream) responseHeadersAnswer() any {
 	var set []*corev3.HeaderValueOption
 	if st.decision != "" {
 		set = append(set, setHeader(DecisionHeader, []byte(st.decision)))
@@ -128,7 +129,7 @@ func (st *stream) responseHeadersAnswer() *extprocv3.ProcessingResponse {
 
 func (st *stream) onResponseBody(b *extprocv3.HttpBody) error {
 	st.response.begun = true
-	if err := st.echoResponse(b.GetBody(), b.GetEndOfStream()); err != nil {
+	if err := st.echoResponse(b.GetEndOfStream()); err != nil {
 		return err
 	}
 	if st.deaf || st.response.ended {
@@ -137,26 +138,27 @@ func (st *stream) onResponseBody(b *extprocv3.HttpBody) error {
 	st.learn(b.GetBody())
 	if b.GetEndOfStream() {
 		st.responseEnded()
+		return nil
 	}
-	return nil
+	return st.learnt()
 }
 
 // echoResponse answers a body message: in full duplex the bytes go back, in the other modes they never left Envoy.
-func (st *stream) echoResponse(body []byte, end bool) error {
+func (st *stream) echoResponse(end bool) error {
+	piece := st.in.Piece()
+	at, n := 0, len(piece.Bytes())
 	switch st.responseMode {
 	case modeFullDuplex:
+		for ; n-at > maxChunk; at += maxChunk {
+			if err := st.send(transport.ResponseChunk(piece, at, at+maxChunk, false)); err != nil {
+				return err
+			}
+		}
 	case modeGRPC:
-		return st.send(st.out.responseChunk(body, end))
 	default:
 		return st.send(continueResponseBody)
 	}
-	for len(body) > maxChunk {
-		if err := st.send(st.out.responseChunk(body[:maxChunk], false)); err != nil {
-			return err
-		}
-		body = body[maxChunk:]
-	}
-	return st.send(st.out.responseChunk(body, end))
+	return st.send(transport.ResponseChunk(piece, at, n, end))
 }
 
 // learn feeds a piece of the response's body to the reader.

@@ -11,6 +11,7 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
 	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/server/transport"
 )
 
 // bodyMode is how Envoy sends one direction's body.
@@ -29,6 +30,7 @@ const (
 type stream struct {
 	server *Server
 	grpc   extprocv3.ExternalProcessor_ProcessServer
+	in     transport.Request // what was received last; not touched by the timer
 
 	mu           sync.Mutex
 	started      bool
@@ -54,17 +56,25 @@ func (s *Server) newStream(g extprocv3.ExternalProcessor_ProcessServer) *stream 
 	if st == nil {
 		st = &stream{}
 	}
-	st.server, st.grpc = s, g
-	st.requestMode, st.responseMode = modeFullDuplex, modeFullDuplex
-	st.request.reset()
-	st.response = responseSide{}
-	st.lastMessage = s.cfg.Now()
+	st.begin(s, g)
 	if st.timer == nil {
 		st.timer = time.AfterFunc(s.cfg.PickTimeout, st.timeUp)
 	} else {
 		st.timer.Reset(s.cfg.PickTimeout)
 	}
 	return st
+}
+
+// begin forgets the stream before, but for memory that is used again.
+func (st *stream) begin(s *Server, g extprocv3.ExternalProcessor_ProcessServer) {
+	st.server, st.grpc = s, g
+	st.started, st.observing, st.answered, st.deaf = false, false, false, false
+	st.requestMode, st.responseMode = modeFullDuplex, modeFullDuplex
+	st.lastMessage = s.cfg.Now()
+	st.request.reset()
+	st.response = responseSide{}
+	st.spans = spans{}
+	st.flight, st.decision, st.out = nil, "", answers{}
 }
 
 // finish ends the stream exactly once, whichever way it went.
@@ -78,10 +88,9 @@ func (st *stream) finish() {
 	st.grpc = nil
 	st.dropBody()
 	st.mu.Unlock()
+	st.in.Reset()
 	if reusable {
-		s := st.server
-		*st = stream{request: st.request, out: st.out, timer: st.timer}
-		s.streams.Put(st)
+		st.server.streams.Put(st)
 	}
 }
 
@@ -232,9 +241,9 @@ func (st *stream) timeUp() {
 	st.release(scheduling.EndDisconnect)
 }
 
-// send sends one answer.
-func (st *stream) send(r *extprocv3.ProcessingResponse) error {
-	if err := st.grpc.Send(r); err != nil {
+// send sends one answer: a *transport.Answer, or a *extprocv3.ProcessingResponse, which may be changed afterwards.
+func (st *stream) send(answer any) error {
+	if err := st.grpc.SendMsg(answer); err != nil {
 		return fmt.Errorf("sending an answer: %w", err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sluice-epp/sluice/deploy/envoy"
+	"github.com/sluice-epp/sluice/server/config"
 	"github.com/sluice-epp/sluice/sim"
 	"github.com/sluice-epp/sluice/sim/engine"
 	"github.com/sluice-epp/sluice/test/envoytest"
@@ -85,6 +86,35 @@ func TestBodyModes(t *testing.T) {
 				t.Errorf("%v panics", n)
 			}
 		})
+	}
+}
+
+// However early streams end, everything arrives, in both directions and every mode.
+func TestStreamsThatEndEarly(t *testing.T) {
+	for _, when := range []config.EndStream{config.EndAfterFirstToken, config.EndAfterPick} {
+		l := lab.New(t, lab.Plan{Engine: roomy(), Override: func(c *config.Config) { c.Server.EndStream = when }})
+		for _, mode := range bodyModes() {
+			t.Run(string(when)+" "+mode.name, func(t *testing.T) {
+				e := l.Envoy(t, mode.params)
+				exchange(t, l, e, false)
+				for range 20 { // many pieces, some of which are under way when the stream ends
+					a := lab.Post(t, l.Client, e.URL("/v1/chat/completions"), lab.Chat(t, "long", 60, 60, true))
+					if tokens := strings.Count(a.Body, `"content":`); a.Status != http.StatusOK || tokens < 60 || !strings.HasSuffix(a.Body, "data: [DONE]\n\n") {
+						t.Fatalf("status %d, %d tokens, which end in %.60q", a.Status, tokens, a.Body[max(0, len(a.Body)-60):])
+					}
+				}
+				if failed := e.Stat(t, "http.inference.downstream_rq_5xx"); failed != 0 {
+					t.Errorf("%d answers with 5xx", failed)
+				}
+				lab.Wait(t, "the streams to end", func() bool { return l.Sluice.Metric(t, "sluice_open_streams") == 0 })
+			})
+		}
+		if n := l.Sluice.Total(t, "sluice_notes_total", `kind="panic"`); n != 0 {
+			t.Errorf("%v panics", n)
+		}
+		if n := l.Sluice.Total(t, "sluice_notes_total", `kind="release_estimated"`); n == 0 {
+			t.Errorf("%s: no stream ended early", when)
+		}
 	}
 }
 

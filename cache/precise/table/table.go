@@ -215,17 +215,6 @@ func (t *Table) After(slot int) (found int, name uint64, ok bool) {
 	return 0, 0, false
 }
 
-// Some is one of the names and its slot; of an empty table there is none. Consecutive numbers find names all over the table.
-// That matters where each is taken out for a new one: names taken out one after the other, in the order of slots, would leave
-// those ahead crowded, and a look-up among them would pass thousands.
-func (t *Table) Some(n uint64) (slot int, name uint64, ok bool) {
-	if len(t.entries) == 0 {
-		return 0, 0, false
-	}
-	at, _ := bits.Mul64(n*spread, uint64(len(t.entries)))
-	return t.After(int(at))
-}
-
 // Len is the number of names.
 func (t *Table) Len() int { return t.used }
 

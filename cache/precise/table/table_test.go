@@ -84,9 +84,6 @@ func check(t *rapid.T, tab *Table, counts map[uint64]int, places map[uint64]uint
 			t.Fatalf("%d has a large count left over", n)
 		}
 	}
-	if slot, n, ok := tab.Some(7); ok != (used > 0) || (ok && (counts[n] == 0 || tab.entries[slot].name != n)) {
-		t.Fatalf("Some found %d in slot %d: %v", n, slot, ok)
-	}
 	if slot, n, ok := tab.After(7); ok != (used > 0) || (ok && (counts[n] == 0 || tab.entries[slot].name != n)) {
 		t.Fatalf("After found %d in slot %d: %v", n, slot, ok)
 	}
@@ -126,14 +123,17 @@ func TestChosenNames(t *testing.T) {
 	}
 }
 
-// Where each new name takes the place of one that is there, look-ups stay short.
+// Where each new name takes the place of one found anywhere, look-ups stay short. Taken out in the order of slots, names
+// would crowd ahead of the place that is reached, and look-ups pass thousands.
 func TestReplacingKeepsLookupsShort(t *testing.T) {
 	const names = 20_000
 	var tab Table
+	anywhere := uint64(0)
 	for n := range uint64(20 * names) {
 		tab.Add(n, n)
 		if tab.Len() > names {
-			slot, _, ok := tab.Some(n)
+			anywhere = anywhere*6364136223846793005 + 1442695040888963407
+			slot, _, ok := tab.After(int(anywhere >> 33))
 			if !ok {
 				t.Fatal("nothing found")
 			}

@@ -1,0 +1,42 @@
+package extproc
+
+import "errors"
+
+// EndStream says when a stream ends. A stream that ends early costs no message per piece of the answer any more; what is not
+// seen then is estimated, as for a proxy that ends its calls early itself.
+type EndStream uint8
+
+// The moments. Closing a call in good order is safe for the proxy where nothing of a body is on its way to this process: in
+// full duplex mode that is never so while an answer's body comes, so there a stream that was to end after the first token
+// goes on.
+const (
+	// EndAfterResponse follows every answer to its end.
+	EndAfterResponse EndStream = iota
+	// EndAfterFirstToken ends the stream when the first token was seen, in response body mode STREAMED. Lost are the answer's
+	// usage and end: prompt tokens are released by then, the rest by estimate.
+	EndAfterFirstToken
+	// EndAfterPick ends the stream when the whole request was sent on. Lost are the status, the first token's time and the
+	// report of who served, too.
+	EndAfterPick
+)
+
+// errOver ends a stream in good order.
+var errOver = errors.New("nothing more is to be learnt on this stream")
+
+// picked ends the stream after the pick, where that is configured.
+func (st *stream) picked() error {
+	if st.server.cfg.EndStream != EndAfterPick || st.flight == nil || st.request.passing {
+		return nil
+	}
+	st.hold()
+	return errOver
+}
+
+// learnt ends the stream after the first token, where that is configured.
+func (st *stream) learnt() error {
+	if st.server.cfg.EndStream != EndAfterFirstToken || st.flight == nil || st.response.firstTokenAt == 0 || st.responseMode != modeStreamed {
+		return nil
+	}
+	st.hold()
+	return errOver
+}
