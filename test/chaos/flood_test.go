@@ -60,7 +60,7 @@ func TestFloodOfEvents(t *testing.T) {
 		ceiling := 0
 		for sent := 0; sent < total/4; {
 			for _, e := range engines {
-				for range 16 {
+				for range 64 {
 					sent += e.publish(t, e.batch())
 				}
 			}
