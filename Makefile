@@ -53,9 +53,10 @@ test: $(TOOLS)/bin/grpcurl ## Run every test, the real-Envoy suite included, wit
 	$(GO) test $(RACEFLAG) -shuffle=on -timeout $(TEST_TIMEOUT) $(PKG)
 
 .PHONY: test-all
-test-all: ## Run what `test` runs with the long cases, then long fuzzing and the tidiness check
+test-all: ## Run what `test` runs with the long cases, the volumes, 100,000 inputs to every fuzz target, and the tidiness check
 	SLUICE_LONG=1 $(MAKE) test TEST_TIMEOUT=40m
-	$(MAKE) fuzz FUZZTIME=30s FUZZBUDGET=900
+	$(MAKE) chaos-volume
+	$(MAKE) fuzz FUZZTIME=100000x
 	$(MAKE) check-tidy
 
 .PHONY: test-vllm
@@ -65,13 +66,20 @@ test-vllm: build ## Run Envoy and Sluice in front of two real vLLM engines on th
 	$(GO) test -count=1 -v -timeout 40m $(VLLMFLAGS) ./test/vllm
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for a short while (FUZZTIME each, FUZZBUDGET seconds in all)
+fuzz: ## Run every fuzz target for a short while (FUZZTIME each, FUZZBUDGET seconds in all), or FUZZTIME=100000x so many inputs
 	@FUZZTIME=$(or $(FUZZTIME),5s) FUZZBUDGET=$(or $(FUZZBUDGET),90) scripts/fuzz.sh
 
+# A run prints its seed; SLUICE_CHAOS_SEED repeats it.
 .PHONY: chaos
-chaos: ## Check the precise prefix index against its naive model for CHAOS (5m by default), with the race detector
-	@SLUICE_CHAOS=$(or $(CHAOS),5m) $(RACE) \
-	$(GO) test $(RACEFLAG) -count=1 -run '^TestChaos$$' -timeout 2h ./cache/precise -rapid.checks=1000
+chaos: ## Run the whole path under faults for CHAOS (10m by default), then the precise index against its model for CHAOS_MODEL (1m)
+	@envoy=$$(scripts/envoy.sh); SLUICE_CHAOS=$(or $(CHAOS),10m) SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=1 $(RACE) \
+	$(GO) test $(RACEFLAG) -count=1 -v -run '^TestChaos$$' -timeout 6h ./test/chaos
+	@SLUICE_CHAOS=$(or $(CHAOS_MODEL),1m) $(RACE) \
+	$(GO) test $(RACEFLAG) -count=1 -run '^TestChaos$$' -timeout 6h ./cache/precise -rapid.checks=1000
+
+.PHONY: chaos-volume
+chaos-volume: ## Break a million streams off and publish 4 GiB of KV events: nothing leaks, memory stays below its ceiling
+	@SLUICE_LONG=1 CGO_ENABLED=0 $(GO) test -count=1 -v -run '^(TestAbortedStreams|TestFloodOfEvents)$$' -timeout 2h ./test/chaos
 
 .PHONY: lint
 lint: $(TOOLS)/bin/golangci-lint secrets licences ## Run golangci-lint, gofmt included, the secrets check and the licence report

@@ -5,6 +5,7 @@
 #
 # FUZZTIME is the time for each target and FUZZBUDGET the seconds for all of them: with many
 # targets each gets an equal, smaller share, at least one second. Building is not counted.
+# A FUZZTIME such as 100000x is a number of inputs for each target, whatever time they take.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,9 +21,15 @@ if ((${#targets[@]} == 0)); then
   echo "fuzz: no target in the tree" >&2
   exit 1
 fi
-share=$((budget / ${#targets[@]}))
-((share < each)) && each=$share
-((each < 1)) && each=1
+if [[ $each == *x ]]; then
+  each=${each%x}
+  unit=x
+else
+  unit=s
+  share=$((budget / ${#targets[@]}))
+  ((share < each)) && each=$share
+  ((each < 1)) && each=1
+fi
 
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
@@ -32,7 +39,7 @@ trap 'rm -f "$out"' EXIT
 run() {
   local try
   for try in 1 2; do
-    if go test -run='^$' -fuzz="^$2\$" -fuzztime="${each}s" -fuzzminimizetime=2s "./${1#./}" >"$out" 2>&1; then
+    if go test -run='^$' -fuzz="^$2\$" -fuzztime="$each$unit" -fuzzminimizetime=2s "./${1#./}" >"$out" 2>&1; then
       tail -n 1 "$out"
       return 0
     fi
@@ -47,7 +54,7 @@ run() {
 failed=()
 for target in "${targets[@]}"; do
   read -r folder name <<<"$target"
-  echo "fuzz: $folder $name for ${each}s"
+  echo "fuzz: $folder $name for $each$unit"
   run "$folder" "$name" || failed+=("$folder $name")
 done
 
@@ -55,4 +62,4 @@ if ((${#failed[@]} > 0)); then
   printf 'fuzz: failed: %s\n' "${failed[@]}"
   exit 1
 fi
-echo "fuzz: ${#targets[@]} targets, ${each}s each, no failing input"
+echo "fuzz: ${#targets[@]} targets, $each$unit each, no failing input"

@@ -16,7 +16,8 @@ const (
 	alarmSilent alarm = iota
 	// alarmUnapplied: events arrive and none tells anything that can be used.
 	alarmUnapplied
-	// alarmBlockSize: the events have another block size than the engine's metrics, or else the configuration.
+	// alarmBlockSize: the events have another block size than the engine's metrics, or else the configuration; or those of
+	// several cache groups have several, which never count together.
 	alarmBlockSize
 	// alarmUnpredicted: the engine reports cached tokens, and none was ever predicted: its events are about other prompts
 	// than its requests, as with another tokenizer, adapter or salt.
@@ -29,7 +30,7 @@ var alarmNames = [alarms]string{"silent", "unapplied", "block_size", "unpredicte
 var alarmMessages = [alarms]string{
 	"no KV events are heard from an endpoint; its prefix cache is guessed from what is sent there",
 	"KV events arrive from an endpoint and none can be used",
-	"an endpoint's KV blocks have another size than expected; the events are right",
+	"an endpoint's KV blocks have another size than expected, or several at once; the events are right",
 	"an endpoint reports cached tokens that its KV events never explain",
 }
 
@@ -69,7 +70,7 @@ func (h *hub) lookAround(now time.Time) {
 		}
 		for _, r := range *m.ranks.Load() {
 			for a := range alarms {
-				on := r.alarmed(a, now, h.expectedBlock(ordinal, m))
+				on := r.alarmed(a, now, h.expectedBlock(ordinal, m), m.answered.Load()/int64(len(*m.ranks.Load())))
 				if on {
 					counts[a]++
 				}
@@ -96,16 +97,17 @@ func (h *hub) expectedBlock(ordinal int, m *member) int {
 	return int(h.configured.Load())
 }
 
-// alarmed reports whether an alarm is on.
-func (s *source) alarmed(a alarm, now time.Time, expectedBlock int) bool {
+// alarmed reports whether an alarm is on. answered is how many requests the engine has answered, its part of those that its
+// endpoint has.
+func (s *source) alarmed(a alarm, now time.Time, expectedBlock int, answered int64) bool {
 	switch a {
 	case alarmSilent:
-		return (s.is(cursor.Silent) || s.is(cursor.Initial)) && now.Sub(s.since) >= silentFor && s.answered.Load() >= silentAnswers
+		return (s.is(cursor.Silent) || s.is(cursor.Initial)) && now.Sub(s.since) >= silentFor && answered >= silentAnswers
 	case alarmUnapplied:
 		return s.unapplied()
 	case alarmBlockSize:
 		size := int(s.primary.Load())
-		return size != 0 && expectedBlock != 0 && size != expectedBlock
+		return size != 0 && expectedBlock != 0 && size != expectedBlock || s.mixed.Load()
 	default:
 		return s.unpredicted.Load() >= unpredictedRow
 	}

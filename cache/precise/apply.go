@@ -50,6 +50,7 @@ func (s *source) stored(e *wire.Event) {
 		s.stats.uneven.Add(int64(n))
 		return
 	case e.BlockSize < t.size:
+		s.mixed.Store(s.mixed.Load() || e.Group != t.sizedBy)
 		s.stats.partial.Add(int64(n)) // a block that is not full yet, which nobody can reuse
 		return
 	}
@@ -58,7 +59,11 @@ func (s *source) stored(e *wire.Event) {
 		s.stats.refused.Add(int64(n))
 		return
 	}
+	if t.size != 0 && t.size != e.BlockSize && e.Group != t.sizedBy {
+		s.mixed.Store(true)
+	}
 	s.sized(t, e.BlockSize)
+	t.sizedBy = e.Group
 	extra := s.extraOf(e)
 	if extra == nil && !e.HasParent && s.salts.Load() && !s.tiers.isGPU(t.weights) {
 		// vLLM's offload tiers leave the salt out: these may be another tenant's blocks. Those that are known by name have it.
@@ -135,7 +140,7 @@ func (s *source) place(r *run) {
 		name := names[len(names)-1]
 		names = names[:len(names)-1]
 		before := s.parked.blocks
-		waiting := s.parked.take(name)
+		waiting := s.parked.take(name, r.blockSize)
 		s.stats.parked.Add(int64(s.parked.blocks - before))
 		for _, w := range waiting {
 			if s.placeOne(w) {
@@ -228,9 +233,21 @@ func (s *source) parentOf(r *run) (at chain.Ref, hash uint64, ok bool) {
 	return at, hash, true
 }
 
+// maxAdded is how many blocks are put in at once: an event may have millions.
+const maxAdded = 4096
+
 // add puts n blocks of a run, from number i on, which the source does not have in any way, behind a place. It returns the
 // last one's place.
-func (s *source) add(r *run, g *group, i, n int, at chain.Ref, hash uint64) (chain.Ref, uint64, bool) {
+func (s *source) add(r *run, g *group, i, n int, at chain.Ref, hash uint64) (_ chain.Ref, _ uint64, ok bool) {
+	for end := i + n; i < end; i += maxAdded {
+		if at, hash, ok = s.addSome(r, g, i, min(maxAdded, end-i), at, hash); !ok {
+			return at, hash, false
+		}
+	}
+	return at, hash, true
+}
+
+func (s *source) addSome(r *run, g *group, i, n int, at chain.Ref, hash uint64) (chain.Ref, uint64, bool) {
 	parent, parentHash := at, hash
 	s.hashes = s.hashes[:0]
 	for k := i; k < i+n; k++ {
@@ -296,13 +313,14 @@ func (s *source) put(g *group, name uint64, at chain.Ref) {
 // evict takes some block out, of the same table as one just added where that has any other.
 func (s *source) evict(added *group, besides uint64) {
 	t, g := s.largest(added)
-	slot, name, _ := g.table.After(s.evictAt)
+	// Anywhere: a table that is emptied from one end on would be crowded at the other.
+	s.evictAt = s.evictAt*6364136223846793005 + 1442695040888963407
+	slot, name, _ := g.table.After(int(s.evictAt >> 33))
 	if g == added && name == besides {
 		slot, name, _ = g.table.After(slot + 1)
 	}
 	at := chain.Ref(g.table.Place(slot))
 	g.table.Drop(slot)
-	s.evictAt = slot
 	s.vanished(t, g, name, at)
 	s.stats.evicted.Add(1)
 }

@@ -213,6 +213,17 @@ func TestAlarms(t *testing.T) {
 			}
 		}, healing: func(_ *harness, a *stubFeed) { a.live() }},
 		"nothing to say": {alarm: "silent", wantOn: false},
+		"C23 one of two ranks silent": {alarm: "silent", wantOn: true, events: func(h *harness, a *stubFeed) {
+			a.live()
+			a.rank(0).Apply(&wire.Batch{Events: []wire.Event{store(16, upTo(64), 1)}})
+			a.rank(1).State(cursor.Initial)
+			for range 2 * silentAnswers {
+				h.serve(ids("m", upTo(100)), "a:1", 64)
+			}
+		}, healing: func(_ *harness, a *stubFeed) { a.rank(1).State(cursor.Live) }},
+		"C14 two groups of other sizes": {alarm: "block_size", wantOn: true, events: func(_ *harness, a *stubFeed) {
+			a.say(t, store(16, upTo(64), 1), inGroup(1, "mla_attention", store(64, upTo(64), 11)))
+		}, healing: func(_ *harness, a *stubFeed) { a.say(t, cleared, store(16, upTo(64), 1)) }},
 		"C02 nothing applies": {alarm: "unapplied", wantOn: true, events: func(_ *harness, a *stubFeed) {
 			for range unappliedBlocks {
 				a.hear(t, payloads["K09"])
@@ -276,16 +287,31 @@ func TestBlockSizeOfEndpointsThatHaveNotSpoken(t *testing.T) {
 	if a, b := got["a:1"], got["b:1"]; a != scheduling.NewPrefixCacheMatchInfo(2, 16, 16) || b != scheduling.NewPrefixCacheMatchInfo(0, 8, 32) {
 		t.Errorf("got %+v and %+v", a, b)
 	}
-	// Up to four sizes are looked up at once, the most used first.
-	names := []string{"a:1", "b:1", "c:1", "d:1", "e:1", "f:1"}
+	// Up to eight sizes are looked up at once, the most used first.
+	names := []string{"a:1", "b:1", "c:1", "d:1", "e:1", "f:1", "g:1", "h:1", "i:1"}
 	h.endpoints(names...)
-	for i, size := range []int{16, 16, 8, 8, 64, 128} {
+	want := map[string]int{}
+	for i, size := range []int{16, 16, 4, 8, 64, 128, 256, 512, 1024} {
 		f := h.site.at(names[i])
 		f.live()
 		f.rank(0).Forget(0)
-		f.say(t, store(size, upTo(256), 1))
+		f.say(t, store(size, upTo(1024), 1))
+		want[names[i]] = 1024
 	}
-	h.expect("six engines", ids("m", upTo(256)), map[string]int{"a:1": 256, "b:1": 256, "c:1": 256, "d:1": 256, "e:1": 256, "f:1": 0})
+	want["i:1"] = 0
+	h.expect("nine engines", ids("m", upTo(1024)), want)
+	// An engine with many ranks counts as one, whatever they say.
+	liar := h.site.at("h:1")
+	for rank := 1; rank < 40; rank++ {
+		liar.rank(rank).Apply(&wire.Batch{Events: []wire.Event{store(1+rank%3, upTo(96), 1)}})
+	}
+	want["h:1"] = 96
+	delete(want, "i:1")
+	for name, n := range want {
+		if got := h.look(ids("m", upTo(1024)))[name]; name < "c" && got.CachedBlockCount*got.BlockSizeTokens != n {
+			t.Errorf("beside an engine with 40 ranks: %s has %+v", name, got)
+		}
+	}
 	// An engine may tell its size before anybody knows that it is there.
 	g := newHarness(t, nil)
 	follow := g.hub().follow

@@ -78,3 +78,113 @@ func TestC24_PlacesThatNobodyHolds(t *testing.T) {
 		t.Errorf("%d places of nobody", n)
 	}
 }
+
+// A block that waits for a parent of another size is not taken out for every block of the parent's name.
+func TestParkedWaitForTheirSize(t *testing.T) {
+	p := newPool(t)
+	e := p.open()
+	e.say(after(7, store(16, from(17, 32), 2)), after(7, store(32, from(33, 64), 3)))
+	before := p.hub.stats.orphans.Load()
+	for range 100 {
+		e.say(store(32, upTo(32), 7), removed("gpu", 7))
+	}
+	if n := p.hub.stats.orphans.Load() - before; n != 0 {
+		t.Errorf("%d blocks were parked again", n)
+	}
+	if n := p.hub.stats.parked.Load(); n != 1 {
+		t.Errorf("%d blocks wait, want the one of another size", n)
+	}
+	e.say(store(32, upTo(32), 7))
+	e.expect("the parent's size", ask{tokens: upTo(64)}, 64)
+}
+
+// Two blocks of one name in a run that waits would leave one behind when the other is removed.
+func TestParkedNamesAreOnce(t *testing.T) {
+	p := newPool(t)
+	e := p.open()
+	ev := after(9, store(16, from(17, 80), 1))
+	ev.Hashes = []uint64{5, 1, 1, 5}
+	e.say(ev, removed("gpu", 1), removed("gpu", 5), store(16, upTo(16), 9))
+	e.expect("after its removals", ask{tokens: upTo(80)}, 16)
+	if n := p.hub.stats.orphansDropped.Load(); n != 4 {
+		t.Errorf("%d blocks dropped", n)
+	}
+	e.say(after(99, store(16, from(17, 80), 1))) // what is left of the run stands in nobody's way
+	e.say(store(16, upTo(16), 99))
+	e.expect("another run", ask{tokens: upTo(80)}, 80)
+}
+
+// The memory that one huge event needs for a moment does not stay.
+func TestHugeEvent(t *testing.T) {
+	p := newPool(t)
+	e := p.open()
+	tokens := make([]uint32, 300_000)
+	for i := range tokens {
+		tokens[i] = uint32(i)
+	}
+	e.Apply(&wire.Batch{Events: []wire.Event{store(4, tokens, 1)}})
+	e.Apply(&wire.Batch{Events: []wire.Event{store(16, upTo(64), 1_000_001)}})
+	e.expect("what came later", ask{tokens: upTo(64)}, 64)
+	if len(tokens)/4 != e.blocks-4 {
+		t.Errorf("%d blocks", e.blocks)
+	}
+	if cap(e.hashes) > 2*maxAdded || cap(e.refs) > 2*maxAdded {
+		t.Errorf("room for %d hashes and %d places is kept", cap(e.hashes), cap(e.refs))
+	}
+}
+
+// A source that is busy with a long batch keeps nobody waiting who only counts, or wants it gone.
+func TestBusySource(t *testing.T) {
+	p := newPool(t)
+	e := p.open()
+	e.say(store(16, upTo(640), 1))
+	size := e.bytes()
+	e.mu.Lock()
+	if got := e.bytes(); got != size || size == 0 {
+		t.Errorf("%d bytes while it is busy, %d before", got, size)
+	}
+	e.mu.Unlock()
+	e.disown()
+	e.say(store(16, from(1001, 1640), 101))
+	if e.blocks != 40 {
+		t.Errorf("%d blocks: one that goes takes nothing more", e.blocks)
+	}
+}
+
+// What is forgotten and has memory still is counted, and of several groups one keeps it.
+func TestMemoryOfWhatIsForgotten(t *testing.T) {
+	e := newPool(t).open()
+	for group := range maxGroups {
+		e.Apply(&wire.Batch{Events: []wire.Event{inGroup(group, "full_attention", store(16, upTo(16*2000), 1))}})
+	}
+	full := e.bytes()
+	e.say(cleared)
+	if kept := e.bytes(); kept == 0 || kept > full/maxGroups+8*(cap(e.hashes)+cap(e.refs))+1<<16 {
+		t.Errorf("%d bytes of %d are kept", kept, full)
+	}
+}
+
+// BenchmarkAtTheCeiling is a store at an engine that has as many blocks as it may: each costs another one.
+func BenchmarkAtTheCeiling(b *testing.B) {
+	h := newTestHub()
+	h.maxBlocks = 100_000
+	s := h.newSource()
+	const n = 100
+	ev := wire.Event{Kind: wire.Stored, BlockSize: 4, Hashes: make([]uint64, n), Tokens: make([]uint32, 4*n), Medium: "gpu"}
+	name := uint64(0)
+	say := func() {
+		for i := range ev.Hashes {
+			name++
+			ev.Hashes[i] = name
+			ev.Tokens[4*i] = uint32(name)
+		}
+		s.Apply(&wire.Batch{Events: []wire.Event{ev}})
+	}
+	for range 3 * h.maxBlocks / n {
+		say()
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		say()
+	}
+}

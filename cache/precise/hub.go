@@ -97,6 +97,7 @@ type member struct {
 	feed     feed
 	ranks    atomic.Pointer[[]rank]
 	together ranks
+	answered atomic.Int64       // requests for blocks that the endpoint has answered
 	cancel   context.CancelFunc // ends the questions to its engine
 	mu       sync.Mutex         // guards the replacement of ranks
 	gone     bool
@@ -311,7 +312,7 @@ func (h *hub) cacheLost(ordinal int, generation uint64, restarted bool) {
 		return
 	}
 	for _, r := range *m.ranks.Load() {
-		r.lose()
+		r.lost(restarted)
 	}
 	if restarted {
 		m.feed.Restarted()
@@ -327,9 +328,13 @@ func (h *hub) sizesChanged() {
 		if m == nil {
 			continue
 		}
+		own := map[int]int{} // a size counts once for an endpoint, however many ranks it says it has
 		for _, r := range *m.ranks.Load() {
-			counts[int(r.primary.Load())] += 2
-			counts[int(r.other.Load())]++
+			own[int(r.other.Load())] = max(own[int(r.other.Load())], 1)
+			own[int(r.primary.Load())] = 2
+		}
+		for size, weight := range own {
+			counts[size] += weight
 		}
 	}
 	delete(counts, 0)

@@ -121,7 +121,13 @@ func (n *naive) store(r naiveRun, root string, hasParent bool) {
 	}
 }
 
+// park keeps a run until its parent is known, unless one of its names is there already or stands twice in it.
 func (n *naive) park(r naiveRun) {
+	for i, name := range r.names {
+		if slices.Contains(r.names[:i], name) {
+			return
+		}
+	}
 	for _, p := range n.parked {
 		if slices.ContainsFunc(r.names, func(name uint64) bool { return slices.Contains(p.names, name) }) {
 			return

@@ -66,10 +66,16 @@ func (p *parked) add(r *run) (dropped int) {
 	if r.extra != nil {
 		c.extra = append([]uint64(nil), r.extra...)
 	}
-	p.byParent[c.parent] = append(p.byParent[c.parent], &c)
-	for _, name := range c.names {
+	for i, name := range c.names {
+		if p.byName[name] != nil { // one name for two blocks of a run, which no engine means
+			for _, known := range c.names[:i] {
+				delete(p.byName, known)
+			}
+			return dropped + len(c.names)
+		}
 		p.byName[name] = &c
 	}
+	p.byParent[c.parent] = append(p.byParent[c.parent], &c)
 	p.order = append(p.order, &c)
 	p.runs++
 	p.blocks += len(c.names)
@@ -115,21 +121,21 @@ func (p *parked) compact() {
 	p.order = kept
 }
 
-// take takes out the runs that wait for a block.
-func (p *parked) take(name uint64) []*run {
-	waiting := p.byParent[name]
-	if waiting == nil {
-		return nil
-	}
-	taken := make([]*run, len(waiting))
-	for i, r := range waiting {
+// take takes out the runs that wait for a block of a size in tokens. Those of other sizes cannot follow it.
+func (p *parked) take(name uint64, blockSize int) (taken []*run) {
+	for i := 0; i < len(p.byParent[name]); {
+		r := p.byParent[name][i]
+		if r.blockSize != blockSize {
+			i++
+			continue
+		}
 		c := *r
-		taken[i] = &c
+		taken = append(taken, &c)
+		p.unlink(r)
 	}
-	for len(p.byParent[name]) > 0 {
-		p.unlink(p.byParent[name][0])
+	if taken != nil {
+		p.compact()
 	}
-	p.compact()
 	return taken
 }
 
@@ -151,7 +157,10 @@ func (p *parked) removed(name uint64, group int, t *tier) bool {
 	}
 	p.blocks -= len(r.names) - i
 	p.tokens -= len(r.tokens) - i*r.blockSize
-	r.names, r.tokens = slices.Clone(r.names[:i]), slices.Clone(r.tokens[:i*r.blockSize]) // what was dropped is free
+	r.names, r.tokens = r.names[:i], r.tokens[:i*r.blockSize]
+	if cap(r.tokens) > 2*len(r.tokens) { // what was dropped is free, sooner or later
+		r.names, r.tokens = slices.Clone(r.names), slices.Clone(r.tokens)
+	}
 	return true
 }
 

@@ -28,6 +28,7 @@ type Producer struct {
 	types    *collector
 	audit    *audit
 	noTokens atomic.Int64
+	capped   atomic.Int64
 
 	prompts sync.Pool
 
@@ -65,6 +66,9 @@ func (p *Producer) Produce(ctx context.Context, c *scheduling.Cycle) error {
 	}
 	if c.Request.CacheSalt != "" && !h.salts.Load() {
 		h.salts.Store(true)
+	}
+	if len(known.Tokens) > p.params.MaxPrefixTokens {
+		p.capped.Add(1)
 	}
 	pr.hash(&h.keys, sizes[:], adapter, c.Request.CacheSalt, known, p.params.MaxPrefixTokens)
 	count := int(h.sources.Load())
@@ -236,7 +240,9 @@ func (p *Producer) Done(f *scheduling.Flight, now time.Duration) {
 		return
 	}
 	if pr.on != nil && f.Outcome.Reason == scheduling.EndComplete && !failed(f.Outcome) && len(pr.cuts[pr.cut].hashes) > 0 {
-		pr.on.answered.Add(1)
+		if m := p.hub.member(f.Endpoint.Ordinal, f.Endpoint.Generation); m != nil {
+			m.answered.Add(1)
+		}
 	}
 	switch {
 	case failed(f.Outcome):

@@ -7,7 +7,7 @@ import (
 
 // maxSizes is the number of block sizes that a prompt is looked up in: a pool has one, two with an offload tier of larger
 // blocks, and for a while more when its engines change.
-const maxSizes = 4
+const maxSizes = 8
 
 // prompt is one request's hashes and what was found for them. It is made in Produce, goes with the flight, and returns to
 // the producer's pool at the flight's end.

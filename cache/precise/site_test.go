@@ -131,6 +131,42 @@ func TestC34_AllBlocksCleared(t *testing.T) {
 }
 
 // Signs from elsewhere: the engine sleeps, or was started anew.
+// An engine that sleeps has nothing, whatever a replay brings that ends later; what it tells once it is awake counts.
+func TestC34_ReplayOfASleepingEngine(t *testing.T) {
+	h := newHarness(t, nil)
+	h.endpoints("a:1")
+	a := h.site.at("a:1")
+	e := h.endpoint("a:1")
+	expect := func(when string, tokens int) {
+		t.Helper()
+		h.expect(when, ids("m", upTo(64)), map[string]int{"a:1": tokens})
+	}
+	for _, name := range []string{"while it is replayed", "before it is replayed"} {
+		if name == "while it is replayed" {
+			a.rank(0).State(cursor.Replaying)
+			a.say(t, store(16, upTo(32), 1))
+		}
+		h.producer().CacheLost(e.Ordinal, e.Generation, true) // started anew, and put to sleep before anybody looked
+		h.producer().CacheLost(e.Ordinal, e.Generation, false)
+		a.rank(0).Forget(cursor.CauseRestart)
+		a.rank(0).State(cursor.Replaying)
+		a.say(t, store(16, upTo(64), 1))
+		expect(name+", asleep", 0)
+		a.rank(0).State(cursor.Live)
+		expect(name+", and then", 0)
+		a.say(t, store(16, upTo(64), 1))
+		expect(name+", awake", 64)
+		a.rank(0).State(cursor.Replaying)
+		a.say(t, after(4, store(16, from(65, 80), 5)))
+		a.rank(0).State(cursor.Live)
+		h.expect("a later gap", ids("m", upTo(80)), map[string]int{"a:1": 80})
+	}
+	h.producer().CacheLost(e.Ordinal, e.Generation, false)
+	a.rank(0).State(cursor.Replaying)
+	a.say(t, store(16, upTo(64), 1), cleared, store(16, upTo(16), 1))
+	expect("a replay that holds the clearing", 16)
+}
+
 func TestC34_SleepAndRestart(t *testing.T) {
 	payloads := kvtest.Payloads(t)
 	h := newHarness(t, nil)

@@ -33,9 +33,11 @@ type source struct {
 	primary atomic.Int32  // tokens of a block on the GPU, or wherever the source has blocks; 0: not known yet
 	other   atomic.Int32  // tokens of a block in the tiers whose blocks have another size; 0: none
 	taken   atomic.Uint32 // tick of the last batch that was taken in
+	memory  atomic.Int64  // bytes of the tables when they were last counted
+	leaving atomic.Bool   // no longer wanted
+	mixed   atomic.Bool   // groups of one tier have blocks of several sizes, which do not go together
 
 	since       time.Time
-	answered    atomic.Int64 // requests for blocks that the engine has answered
 	unpredicted atomic.Int32 // answers in a row with cached tokens of which none was predicted
 	said        [alarms]bool // what the log has been told of; the watch's own
 
@@ -57,7 +59,8 @@ type source struct {
 	// watchedFrom is the tick after which every block that is stored is among recent.
 	watchedFrom uint32
 	reports     reports
-	evictAt     int // where the search for something to evict goes on
+	evictAt     uint64 // a random number: where something to evict is looked for
+	slept       bool   // the engine was put to sleep, and has not told anything since
 	closed      bool
 
 	hashes []uint64 // scratch
@@ -72,6 +75,7 @@ type tier struct {
 	weights int // index in tierWeights
 	holder  chain.Holder
 	size    int // tokens of a block; 0: not known yet
+	sizedBy int // the number of the group that told the size last
 	groups  []group
 }
 
@@ -131,8 +135,18 @@ func (s *source) Apply(b *wire.Batch) {
 	s.tick++
 	defer s.taken.Store(s.tick)
 	s.heard += b.Bad + b.Unknown
+	replayed := s.is(cursor.Replaying)
 	for i := range b.Events {
+		if s.leaving.Load() { // a batch may have millions of events, and somebody waits
+			return
+		}
 		e := &b.Events[i]
+		if s.slept && e.Kind != wire.Cleared {
+			if replayed {
+				continue // of before the engine went to sleep
+			}
+			s.slept = false // what is told live is told by an engine that is awake
+		}
 		s.heard += len(e.Hashes)
 		switch e.Kind {
 		case wire.Stored:
@@ -141,6 +155,7 @@ func (s *source) Apply(b *wire.Batch) {
 			s.removed(e)
 		case wire.Cleared:
 			s.stats.cleared.Add(1)
+			s.slept = false
 			s.forget()
 			s.routed.forget()
 		}
@@ -169,11 +184,22 @@ func (s *source) hollowed() {
 }
 
 // Forget makes everything that is known of the source void.
-func (s *source) Forget(cursor.Cause) { s.lose() }
-
-func (s *source) lose() {
+func (s *source) Forget(cursor.Cause) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lose()
+}
+
+// lost is Forget for an engine whose metrics say that its process was started anew, or else that it was put to sleep. One
+// that sleeps has lost its cache and tells so only once it is awake: until then what is replayed is of before.
+func (s *source) lost(restarted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lose()
+	s.slept = !restarted
+}
+
+func (s *source) lose() {
 	if !s.closed {
 		s.forget()
 		s.routed.forget()
@@ -183,6 +209,7 @@ func (s *source) lose() {
 
 // disown makes the source's blocks count for nothing, at once.
 func (s *source) disown() {
+	s.leaving.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.held {
@@ -214,6 +241,9 @@ func (s *source) forget() {
 	for _, t := range s.held {
 		for i := range t.groups {
 			s.sweep(&t.groups[i].table)
+			if i > 0 { // most engines have one
+				t.groups[i] = group{}
+			}
 		}
 		t.groups, t.size = t.groups[:0], 0
 	}
@@ -226,6 +256,7 @@ func (s *source) forget() {
 	s.parked.clear()
 	s.aliases.clear()
 	clear(s.groups)
+	s.mixed.Store(false)
 }
 
 // own are the source's holders, those for routed blocks left out, until the next call.
@@ -381,18 +412,22 @@ func (s *source) endReport(hashes []uint64) {
 	s.reports.end(hashes)
 }
 
-// bytes is the memory of the source's tables.
+// bytes is the memory of the source's tables; of one that is busy with a long batch, what it was before.
 func (s *source) bytes() int {
-	s.mu.Lock()
+	if !s.mu.TryLock() {
+		return int(s.memory.Load())
+	}
 	defer s.mu.Unlock()
 	n := s.ghosts.table.Bytes() + 8*cap(s.ghosts.ring) + 4*s.parked.tokens + 64*s.parked.blocks + s.aliases.bytes()
 	for _, t := range s.held {
-		for i := range t.groups {
-			n += t.groups[i].table.Bytes()
+		for _, g := range t.groups[:cap(t.groups)] { // what was forgotten has memory still
+			n += g.table.Bytes()
 		}
 	}
+	n += 8*cap(s.hashes) + 8*cap(s.refs) + 8*cap(s.extra)
 	if s.recent != nil {
 		n += recentBytes
 	}
+	s.memory.Store(int64(n))
 	return n
 }

@@ -24,7 +24,10 @@ func TestC34_SleepAndRestartLoseTheCache(t *testing.T) {
 			generation uint64
 		}
 		var losses []instance
-		stop := w.store.OnCacheLost(func(ordinal int, generation uint64, _ bool) { losses = append(losses, instance{ordinal, generation}) })
+		var last bool
+		stop := w.store.OnCacheLost(func(ordinal int, generation uint64, restarted bool) {
+			losses, last = append(losses, instance{ordinal, generation}), restarted
+		})
 		w.configure(config("", true))
 		host := w.endpoints(1)[0]
 		for _, step := range []struct {
@@ -42,6 +45,8 @@ func TestC34_SleepAndRestartLoseTheCache(t *testing.T) {
 			{"older clock", awake + start(199) + queries(9) + cache(500), 0, 500},
 			{"no start time", awake + queries(10) + cache(500), 0, 500},
 			{"back with it", awake + start(300) + queries(1) + cache(500), 1, 500},
+			{"restarts and falls asleep", asleep + start(310) + queries(0) + cache(500), 2, 500},
+			{"restarts, and sleeps again", asleep + start(320) + queries(0) + cache(500), 2, 500},
 		} {
 			losses = nil
 			w.set(host, text(load(0, 0, 0)+step.page))
@@ -50,18 +55,21 @@ func TestC34_SleepAndRestartLoseTheCache(t *testing.T) {
 			if len(losses) != step.want || step.want > 0 && losses[0] != (instance{0, 1}) {
 				t.Errorf("%s: losses %+v, want %d", step.name, losses, step.want)
 			}
+			if step.want == 2 && last {
+				t.Errorf("%s: the sleep, which came after, is not told last", step.name)
+			}
 			if _, blocks, _ := w.store.CacheConfig(0, 1); blocks != step.blocks {
 				t.Errorf("%s: %d blocks, want %d", step.name, blocks, step.blocks)
 			}
 		}
-		if sleeps, restarts := w.store.stats.losses[lostBySleep].Load(), w.store.stats.losses[lostByRestart].Load(); sleeps != 1 || restarts != 2 {
+		if sleeps, restarts := w.store.stats.losses[lostBySleep].Load(), w.store.stats.losses[lostByRestart].Load(); sleeps != 3 || restarts != 4 {
 			t.Errorf("counted %d sleeps and %d restarts", sleeps, restarts)
 		}
 		stop()
 		w.set(host, text(load(0, 0, 0)+start(400)))
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(losses) != 1 {
+		if len(losses) != 2 {
 			t.Errorf("told after the end: %+v", losses)
 		}
 	})

@@ -200,7 +200,7 @@ func (s *Store) accept(r *record, scanned *scanner) {
 	s.stats.malformed.Add(int64(scanned.malformed))
 	next := scanned.reading(s.now(), r.last.Load())
 	s.stats.droppedAdapters.Add(int64(next.Adapters.Dropped))
-	if lost, cause := r.take(next); lost {
+	for _, cause := range r.take(next) {
 		s.announceLoss(r, cause)
 	}
 }

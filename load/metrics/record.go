@@ -64,15 +64,22 @@ func (r *record) forgive() {
 	r.failures, r.asked = 0, false
 }
 
-// take makes a reading the instance's newest. lost says that it tells of a cache that is not what it was.
-func (r *record) take(next *Reading) (lost bool, cause loss) {
+// take makes a reading the instance's newest, and returns why the cache is not what it was, in the order in which it
+// happened: a process may be started anew and put to sleep between two readings.
+func (r *record) take(next *Reading) (losses []loss) {
 	previous := r.last.Load()
-	lost, cause = next.lossSince(previous)
-	if previous != nil && !(lost && cause == lostByRestart) {
+	restarted := previous != nil && next.restartedSince(previous)
+	if previous != nil && !restarted {
 		next.keep(previous)
 	}
+	if restarted {
+		losses = append(losses, lostByRestart)
+	}
+	if next.Sleep == Asleep && (previous == nil || restarted || previous.Sleep != Asleep) {
+		losses = append(losses, lostBySleep)
+	}
 	r.last.Store(next)
-	return lost, cause
+	return losses
 }
 
 // keep fills in what the page did not repeat although it cannot have changed.
@@ -88,20 +95,12 @@ func (r *Reading) keep(previous *Reading) {
 	}
 }
 
-// lossSince reports whether the engine lost its cache since the reading before. A process that was started later is
-// another one. Where engines do not say when they were started, a counter that went back tells, provided that no engine
-// is missing from the sum. Falling asleep puts the cache away, whatever the level.
-func (r *Reading) lossSince(previous *Reading) (bool, loss) {
-	if previous == nil {
-		return r.Sleep == Asleep, lostBySleep
+// restartedSince reports whether the engine's process is another one than at the reading before: one that was started later.
+// Where engines do not say when they were started, a counter that went back tells, provided that no engine is missing from
+// the sum.
+func (r *Reading) restartedSince(previous *Reading) bool {
+	if r.StartTime > 0 && previous.StartTime > 0 {
+		return r.StartTime > previous.StartTime
 	}
-	switch {
-	case r.StartTime > 0 && previous.StartTime > 0:
-		if r.StartTime > previous.StartTime {
-			return true, lostByRestart
-		}
-	case r.PrefixQueries >= 0 && r.PrefixQueries < previous.PrefixQueries && r.queriesSamples >= previous.queriesSamples:
-		return true, lostByRestart
-	}
-	return r.Sleep == Asleep && previous.Sleep != Asleep, lostBySleep
+	return r.PrefixQueries >= 0 && r.PrefixQueries < previous.PrefixQueries && r.queriesSamples >= previous.queriesSamples
 }

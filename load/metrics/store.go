@@ -97,7 +97,7 @@ type loss uint8
 
 const (
 	lostByRestart loss = iota // the engine's process was started anew under the same address
-	lostBySleep               // the engine sleeps and has put its cache away
+	lostBySleep               // the engine sleeps and has put its cache away, whatever the level of its sleep
 )
 
 // String is the cause's name as logs and metrics show it.

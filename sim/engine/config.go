@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/http"
 	"slices"
 
 	"github.com/sluice-epp/sluice/sim"
@@ -23,6 +24,10 @@ type Config struct {
 	MaxBodyBytes     int64      // 64 MiB; longer request bodies are answered 413
 	KVEvents         *KVEvents  // nil; publishes what happens to the prefix cache
 	NoRender         bool       // no render routes, as a vLLM without --enable-scale-out
+
+	// Wrap is nil, or made once a life: what it returns gets every request first, and may pass it on. Its writers must
+	// unwrap for [http.ResponseController].
+	Wrap func(http.Handler) http.Handler
 }
 
 // withDefaults fills in what is unset and checks the rest.

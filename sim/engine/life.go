@@ -73,8 +73,12 @@ func (s *Server) newLife() (*life, error) {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
+	var handler http.Handler = http.HandlerFunc(l.serve)
+	if s.cfg.Wrap != nil {
+		handler = s.cfg.Wrap(handler)
+	}
 	l.http = &http.Server{
-		Handler:           http.HandlerFunc(l.serve),
+		Handler:           handler,
 		Protocols:         &protocols,
 		ReadHeaderTimeout: 30 * time.Second,
 		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // broken connections are the clients' business

@@ -182,6 +182,9 @@ func firstListener(page []byte) (string, error) {
 	return net.JoinHostPort(socket.Address, strconv.Itoa(socket.Port)), nil
 }
 
+// Pid is the number of the process.
+func (e *Instance) Pid() int { return e.process.Pid }
+
 // URL is the listener's address for a path.
 func (e *Instance) URL(path string) string { return "http://" + e.Addr + path }
 

@@ -27,6 +27,12 @@ func At(address string, p Plan) Plan {
 // of the usual kind has one.
 func StartWithPickers(t testing.TB, p envoy.Params, pickers ...string) *envoytest.Instance {
 	t.Helper()
+	return envoytest.StartBootstrap(t, []byte(BootstrapWithPickers(t, p, pickers...)))
+}
+
+// BootstrapWithPickers is the bootstrap of such an Envoy, with ports that Envoy chooses.
+func BootstrapWithPickers(t testing.TB, p envoy.Params, pickers ...string) string {
+	t.Helper()
 	const stand = "127.0.0.1:9"
 	p.Listen, p.Admin, p.Picker.Address = "127.0.0.1:0", "127.0.0.1:0", stand
 	bootstrap, err := envoy.Render(p)
@@ -40,7 +46,7 @@ func StartWithPickers(t testing.TB, p envoy.Params, pickers ...string) *envoytes
 	for _, address := range pickers {
 		all += hostLine(t, address)
 	}
-	return envoytest.StartBootstrap(t, []byte(strings.Replace(string(bootstrap), hostLine(t, stand), all, 1)))
+	return strings.Replace(string(bootstrap), hostLine(t, stand), all, 1)
 }
 
 func hostLine(t testing.TB, address string) string {
