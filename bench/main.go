@@ -13,7 +13,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/sluice-epp/sluice/bench/record"
@@ -66,7 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if len(b.lines) == 0 {
 		return err
 	}
-	return errors.Join(err, b.table(stdout), b.keep(strings.Join(args, " ")))
+	return errors.Join(err, b.table(stdout), b.keep())
 }
 
 // bench is one run of the command.
@@ -165,7 +164,7 @@ func (b *bench) table(w io.Writer) error {
 }
 
 // keep writes the record, if one is asked for.
-func (b *bench) keep(command string) (err error) {
+func (b *bench) keep() (err error) {
 	if b.record == "" {
 		return nil
 	}
@@ -174,5 +173,5 @@ func (b *bench) keep(command string) (err error) {
 		return fmt.Errorf("-record: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	return record.Write(f, b.machine, "bench "+command, b.lines, b.table)
+	return record.Write(f, b.machine, "bench"+b.given, b.lines, b.table)
 }

@@ -31,6 +31,7 @@ type options struct {
 	profiles       string
 	profileTime    time.Duration
 	record         string
+	given          string // the flags that were given, but for paths of this machine
 }
 
 // list is a flag of values separated by commas.
@@ -116,6 +117,9 @@ const teaching = `bench measures Sluice beside a null ext_proc server and whole 
 
 `
 
+// pathFlags name files and folders of the machine: they say nothing of what was measured.
+var pathFlags = []string{"sluice", "null", "envoy", "routers", "cpuprofile", "record"}
+
 // parseOptions reads the command line. Help and faults are written to stderr.
 func parseOptions(args []string, stderr io.Writer) (options, error) {
 	o := options{setups: slices.Clone(allSetups), ways: slices.Clone(allWays)}
@@ -150,6 +154,11 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("unknown argument %q", f.Arg(0))
 	}
+	f.Visit(func(g *flag.Flag) {
+		if !slices.Contains(pathFlags, g.Name) {
+			o.given += " -" + g.Name + " " + g.Value.String()
+		}
+	})
 	return o, o.check()
 }
 

@@ -32,6 +32,7 @@ func TestOptions(t *testing.T) {
 		t.Errorf("defaults: %s", diff)
 	}
 	o, err := parseOptions([]string{"--bodies", "700B, 1MiB", "--endpoints=1,2", "-chunks", "3,200", "-setups", "null", "-sluice", "x"}, &bytes.Buffer{})
+	want.given = " -bodies 700B,1MiB -chunks 3,200 -endpoints 1,2 -setups null"
 	want.bodies, want.endpoints, want.chunks, want.setups, want.sluice = []int{700, 1 << 20}, []int{1, 2}, []int{3, 200}, []string{"null"}, "x"
 	if diff := cmp.Diff(want, o, cmp.AllowUnexported(options{})); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)

@@ -26,7 +26,7 @@ type Client struct {
 }
 
 // timeout bounds one request.
-const timeout = 30 * time.Second
+const timeout = 2 * time.Minute
 
 // endMark ends a streamed answer.
 var endMark = []byte("data: [DONE]\n\n")
