@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"math/bits"
 
@@ -14,9 +15,10 @@ const maxDepth = 512
 // cursor reads JSON from b, from pos on. A method that returns ok == false has left pos at the fault: pos == len(b)
 // means that b ended too early, anything else that the byte there can't stand there.
 type cursor struct {
-	b    []byte
-	pos  int
-	deep bool // some value was nested deeper than maxDepth
+	b       []byte
+	pos     int
+	nesting int  // levels whose brackets are matched by kind, at most maxDepth; 0 stands for all of them
+	deep    bool // some value was nested deeper
 }
 
 // peek is the byte at pos, or 0 at the end; 0 starts no JSON token.
@@ -155,6 +157,7 @@ func (l *levels) inObject() bool {
 // skipNested moves past an object or array.
 func (c *cursor) skipNested() bool {
 	var open levels
+	deepest := cmp.Or(c.nesting, maxDepth)
 	for {
 		if open.inObject() {
 			if _, ok := c.key(); !ok {
@@ -162,7 +165,7 @@ func (c *cursor) skipNested() bool {
 			}
 		}
 		switch b := c.peek(); {
-		case (b == '{' || b == '[') && open.depth == maxDepth:
+		case (b == '{' || b == '[') && open.depth == deepest:
 			c.deep = true
 			if !c.skipByCount() {
 				return false

@@ -30,6 +30,7 @@ type facts struct {
 	failed    bool
 	documents int
 	malformed int
+	oversized int
 }
 
 type docState uint8
@@ -107,6 +108,16 @@ func (d *document) breakOff() {
 	d.state = docBroken
 	d.ids.forget()
 	d.facts.counts[countIndex] = 0
+}
+
+// leave gives the document up because it is larger than what is read of one.
+func (d *document) leave() {
+	if d.state == docBroken {
+		return
+	}
+	d.breakOff()
+	d.facts.malformed--
+	d.facts.oversized++
 }
 
 func (d *document) start(p []byte) []byte {

@@ -12,6 +12,8 @@ type lines struct {
 	cr      bool // the line before ended with \r: a \n now belongs to it
 	begun   bool // the stream is past its byte order mark
 	mark    int  // how much of the mark was seen
+	limit   int  // bytes of one event's data that are read; 0 for no limit
+	data    int  // bytes of this event's data
 }
 
 type lineState uint8
@@ -102,14 +104,20 @@ func (l *lines) line(p []byte, d *document) {
 		l.state = lineData
 		d.push(lineFeed) // between two data lines; before the first it is white space
 	}
-	if l.state == lineData {
-		d.push(p)
+	if l.state != lineData {
+		return
 	}
+	if l.data += len(p); l.limit > 0 && l.data > l.limit {
+		d.leave()
+		return
+	}
+	d.push(p)
 }
 
 func (l *lines) endLine(d *document) {
 	if !l.filled {
 		d.end()
+		l.data = 0
 	}
 	l.state, l.matched, l.filled = lineName, 0, false
 }

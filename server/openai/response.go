@@ -154,6 +154,13 @@ func (r *Response) ReleasePromptTokens() []uint32 {
 	return memory
 }
 
+// LimitEvents bounds how much of the data of one event is read, in bytes; 0 is for no bound. What is beyond passes unread
+// up to the next event. It is called between Start and the first Push, and holds until the next Start.
+func (r *Response) LimitEvents(bytes int) { r.lines.limit = bytes }
+
+// Oversized is the number of events that were larger than LimitEvents has it.
+func (r *Response) Oversized() int { return r.doc.facts.oversized }
+
 // Encoded reports whether the body was not read because of its content encoding.
 func (r *Response) Encoded() bool { return r.encoded }
 

@@ -13,6 +13,8 @@ const (
 	MaxSpans = 1 << 16
 	// MaxTokens is the number of token ids kept per request.
 	MaxTokens = 1 << 20
+	// MaxNesting is the number of levels that values may be nested to be read bracket by bracket.
+	MaxNesting = maxDepth
 )
 
 // ErrNotJSON is the error for a request body that is not JSON at all; a *SyntaxError carries it.
@@ -53,8 +55,8 @@ type Info struct {
 	MediaBytes int
 	// SpansDropped is the number of prompt spans past MaxSpans.
 	SpansDropped int
-	// TooDeep says that some value was nested deeper than 512 levels. What is deeper was skipped by counting brackets;
-	// the rest was read.
+	// TooDeep says that some value was nested deeper than MaxNesting levels, or than LimitNesting has it. What is deeper was
+	// skipped by counting brackets; the rest was read.
 	TooDeep bool
 	// Cut says that a partial body ended within a value.
 	Cut bool
@@ -66,12 +68,17 @@ type Info struct {
 // of cache salts, so that reading known ones allocates nothing.
 type Scanner struct {
 	models, salts *names
+	nesting       int
 }
 
 // NewScanner returns a Scanner that knows the given model names from the start.
 func NewScanner(models ...string) *Scanner {
 	return &Scanner{models: newNames(models...), salts: newNames()}
 }
+
+// LimitNesting bounds how deep a value may be nested before Info.TooDeep is said of it, to less than MaxNesting levels. It is
+// called before the first scan.
+func (s *Scanner) LimitNesting(levels int) { s.nesting = min(max(levels, 1), MaxNesting) }
 
 // Names is the number of model names and cache salts held; each is at most 1,024 (more where NewScanner was given more
 // models).
@@ -114,7 +121,7 @@ func (s *Scanner) scan(op scheduling.Operation, body []byte, into *scheduling.Re
 	into.Prompt, into.Tokens = into.Prompt[:0], into.Tokens[:0]
 	into.PromptBytes, into.TokenCount, into.MaxOutputTokens, into.Choices = 0, 0, 0, 1
 
-	r := request{cursor: cursor{b: body}, into: into, partial: partial}
+	r := request{cursor: cursor{b: body, nesting: s.nesting}, into: into, partial: partial}
 	if wide(body) {
 		into.PromptBytes = len(body) / 2
 		return Info{Opaque: true}, nil
