@@ -80,7 +80,7 @@ func TestLimitEvents(t *testing.T) {
 		t.Errorf("%+v, %d oversized", r.Usage(), r.Oversized())
 	}
 	// Of one that is broken already nothing more is said.
-	r.Push([]byte("data: nonsense" + strings.Repeat("x", 300) + "\ndata: x\n\n"))
+	r.Push([]byte("data: nonsense\ndata: " + strings.Repeat("x", 300) + "\n\n"))
 	if r.Oversized() != 1 || r.Malformed() != 1 {
 		t.Errorf("%d oversized, %d malformed", r.Oversized(), r.Malformed())
 	}
