@@ -53,6 +53,17 @@ type Config struct {
 	MaxRequestBodyBytes int
 	// MaxOpenStreams is how many requests are served at a time; further ones are answered with 429. Default 65,536.
 	MaxOpenStreams int
+	// MaxBufferedBytes bounds what the requests being served hold together, in bytes: their bodies until they are answered,
+	// their headers, and streamBytes for each stream. Further requests are answered with 429. What is held is up to three
+	// times as much in memory, since a body in pieces is joined, and buffers have sizes of their own. Default 1 GiB.
+	MaxBufferedBytes int
+	// MaxRequestHeaders and MaxRequestHeaderBytes bound a request's headers in number, and in bytes of their names and
+	// values; more are answered with 431. Default 512 and 256 KiB.
+	MaxRequestHeaders, MaxRequestHeaderBytes int
+	// MaxBodyNesting is how many levels deep a body is read; see openai.Scanner.LimitNesting. Default 512.
+	MaxBodyNesting int
+	// MaxEventBytes is how much of one event of an answer is read, in bytes. Default 16 MiB.
+	MaxEventBytes int
 	// PickTimeout bounds the time from a stream's first message to its pick. Default 30 s.
 	PickTimeout time.Duration
 	// ProduceTimeout bounds the producers of one request. Default 150 ms, below Envoy's 200 ms message timeout.
@@ -106,6 +117,7 @@ const (
 	NoteBodyTooDeep     = "body_nesting_limit"      // a body nested deeper than is read
 	NoteSpansDropped    = "body_spans_limit"        // a prompt in more pieces than are kept
 	NoteOpaqueBody      = "body_opaque"             // a body in UTF-16 or UTF-32: routed by its length
+	NoteEventTooLarge   = "answer_event_limit"      // an answer with an event larger than is read
 	NoteEncodedAnswer   = "answer_encoded"          // an answer whose content encoding hides its usage
 	NoteMalformedAnswer = "answer_malformed"        // an answer that was not JSON where it should be
 	NoteTokensDropped   = "answer_tokens_dropped"   // a prompt's token ids in an answer that were too many, or none at all
@@ -114,22 +126,23 @@ const (
 // Kinds are all that Observer.Noted is called with, so that a counter of each can be shown before it first counts.
 func Kinds() []string {
 	return []string{
-		ReasonNotJSON, ReasonTooLarge, ReasonPickTimeout, ReasonShed, ReasonNoEndpoint,
+		ReasonNotJSON, ReasonTooLarge, ReasonHeadersTooLarge, ReasonPickTimeout, ReasonShed, ReasonShedMemory, ReasonNoEndpoint,
 		ReasonNoSubset, ReasonFilteredOut, ReasonInternal,
 		NoteDuplicateEnd, NoteServedElsewhere, NoteServedUnknown, NotePanic, NoteIdle, NoteObserved,
 		NoteUnknownMessage, NoteHeld, NoteNoUsage, NotePartialBody, NoteBodyTooDeep, NoteSpansDropped,
-		NoteOpaqueBody, NoteEncodedAnswer, NoteMalformedAnswer, NoteTokensDropped,
+		NoteOpaqueBody, NoteEventTooLarge, NoteEncodedAnswer, NoteMalformedAnswer, NoteTokensDropped,
 	}
 }
 
 // ApplyDefaults fills in the limits that are zero.
 func (c *Config) ApplyDefaults() {
-	if c.MaxRequestBodyBytes == 0 {
-		c.MaxRequestBodyBytes = 64 << 20
-	}
-	if c.MaxOpenStreams == 0 {
-		c.MaxOpenStreams = 1 << 16
-	}
+	setDefault(&c.MaxRequestBodyBytes, 64<<20)
+	setDefault(&c.MaxOpenStreams, 1<<16)
+	setDefault(&c.MaxBufferedBytes, 1<<30)
+	setDefault(&c.MaxRequestHeaders, 512)
+	setDefault(&c.MaxRequestHeaderBytes, 256<<10)
+	setDefault(&c.MaxBodyNesting, openai.MaxNesting)
+	setDefault(&c.MaxEventBytes, 16<<20)
 	setDefault(&c.PickTimeout, 30*time.Second)
 	setDefault(&c.ProduceTimeout, 150*time.Millisecond)
 	setDefault(&c.IdleTimeout, 15*time.Minute)
@@ -142,7 +155,7 @@ func (c *Config) ApplyDefaults() {
 	}
 }
 
-func setDefault(d *time.Duration, v time.Duration) {
+func setDefault[T int | time.Duration](d *T, v T) {
 	if *d == 0 {
 		*d = v
 	}
@@ -165,6 +178,7 @@ type Server struct {
 	ids     sync.Pool // of *[]uint32: the prompts' token ids in answers
 	nextID  atomic.Uint64
 	open    atomic.Int64
+	memory  memory
 	holds   holds
 	sayHeld sync.Once
 	scanner *openai.Scanner
@@ -174,6 +188,7 @@ type Server struct {
 func New(cfg Config) *Server {
 	cfg.ApplyDefaults()
 	s := &Server{cfg: cfg, scanner: openai.NewScanner(cfg.Models...)}
+	s.scanner.LimitNesting(cfg.MaxBodyNesting)
 	s.holds.init()
 	return s
 }

@@ -15,14 +15,16 @@ import (
 
 // The reasons of error answers: the value of ReasonHeader, of the error body's code and of a counter's label.
 const (
-	ReasonNotJSON     = "not_json"              // 400: the body is not JSON at all
-	ReasonTooLarge    = "body_too_large"        // 413: over MaxRequestBodyBytes
-	ReasonPickTimeout = "pick_timeout"          // 408: the request was not complete in time
-	ReasonShed        = "shed"                  // 429: refused to protect the engines
-	ReasonNoEndpoint  = "no_endpoint"           // 503: no endpoint is ready
-	ReasonNoSubset    = "no_endpoint_in_subset" // 503: none of the subset that the proxy allows is ready
-	ReasonFilteredOut = "no_endpoint_left"      // 503: the profile's filters left none
-	ReasonInternal    = "internal"              // 500: a fault of ours
+	ReasonNotJSON         = "not_json"              // 400: the body is not JSON at all
+	ReasonTooLarge        = "body_too_large"        // 413: over MaxRequestBodyBytes
+	ReasonHeadersTooLarge = "headers_too_large"     // 431: over MaxRequestHeaders or MaxRequestHeaderBytes
+	ReasonShedMemory      = "shed_memory"           // 429: MaxBufferedBytes are held
+	ReasonPickTimeout     = "pick_timeout"          // 408: the request was not complete in time
+	ReasonShed            = "shed"                  // 429: refused to protect the engines
+	ReasonNoEndpoint      = "no_endpoint"           // 503: no endpoint is ready
+	ReasonNoSubset        = "no_endpoint_in_subset" // 503: none of the subset that the proxy allows is ready
+	ReasonFilteredOut     = "no_endpoint_left"      // 503: the profile's filters left none
+	ReasonInternal        = "internal"              // 500: a fault of ours
 )
 
 // immediate is an answer to the client instead of a pick.
@@ -38,12 +40,12 @@ func (i *immediate) Error() string { return fmt.Sprintf("%d %s: %s", i.status, i
 // errorTypes are the type names that OpenAI-style clients switch on.
 var errorTypes = map[int]string{
 	400: "invalid_request_error", 408: "timeout_error", 413: "invalid_request_error",
-	429: "rate_limit_error", 500: "api_error", 503: "service_unavailable_error",
+	429: "rate_limit_error", 431: "invalid_request_error", 500: "api_error", 503: "service_unavailable_error",
 }
 
 var grpcCodes = map[int]codes.Code{
 	400: codes.InvalidArgument, 408: codes.DeadlineExceeded, 413: codes.ResourceExhausted,
-	429: codes.ResourceExhausted, 500: codes.Internal, 503: codes.Unavailable,
+	429: codes.ResourceExhausted, 431: codes.ResourceExhausted, 500: codes.Internal, 503: codes.Unavailable,
 }
 
 type errorBody struct {
@@ -62,6 +64,7 @@ func (st *stream) refuse(i *immediate) error {
 	st.server.cfg.Observer.Noted(i.reason)
 	st.answered, st.request.replied = true, true
 	st.release(scheduling.EndError)
+	st.dropBody() // what is refused holds nothing, however long its stream stays open
 	return st.send(&extprocv3.ProcessingResponse{
 		Response: &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: st.immediateResponse(i)},
 	})

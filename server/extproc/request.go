@@ -57,6 +57,7 @@ func (st *stream) dropBody() {
 		st.server.joined.Put(r.joined)
 	}
 	r.joined = nil
+	st.letGo(false)
 }
 
 func (st *stream) onRequestHeaders(h *extprocv3.HttpHeaders) error {
@@ -67,7 +68,9 @@ func (st *stream) onRequestHeaders(h *extprocv3.HttpHeaders) error {
 	}
 	r.begun = true
 	r.ID = st.server.nextID.Add(1)
-	r.Headers = readHeaders(h.GetHeaders(), r.Headers)
+	if err := st.admit(h.GetHeaders()); err != nil {
+		return err
+	}
 	if stringHeader(&r.Request, ":method") == "POST" {
 		r.Operation = openai.OperationOf(stringHeader(&r.Request, ":path"))
 	}
@@ -77,13 +80,11 @@ func (st *stream) onRequestHeaders(h *extprocv3.HttpHeaders) error {
 			break
 		}
 	}
-	if limit := int64(st.server.cfg.MaxOpenStreams); st.server.open.Load() > limit {
-		return &immediate{status: 429, reason: ReasonShed, message: fmt.Sprintf(
-			"this endpoint picker serves maxOpenStreams (%d) requests at a time", limit)}
-	}
 	st.spans.start(st.grpc.Context(), st.server.cfg.Tracer, &r.Request)
 	if length := contentLength(&r.Request); length > st.server.cfg.MaxRequestBodyBytes && st.requestMode != modeNone {
 		return st.tooLarge(length)
+	} else if err := st.room(length); err != nil {
+		return err
 	}
 	switch {
 	case h.GetEndOfStream():
@@ -139,6 +140,9 @@ func (st *stream) onRequestBody(b *extprocv3.HttpBody) error {
 	r.add(st.in.Keep())
 	if r.size > st.server.cfg.MaxRequestBodyBytes {
 		return st.tooLarge(r.size)
+	}
+	if err := st.keep(len(b.GetBody()), true); err != nil {
+		return err
 	}
 	switch {
 	case st.requestMode == modeBuffered:

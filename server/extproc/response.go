@@ -89,6 +89,7 @@ func (st *stream) onResponseHeaders(h *extprocv3.HttpHeaders) error {
 	st.spans.responseBegun(r.status)
 	if st.request.Operation != scheduling.OperationOther {
 		r.reader.Start(r.status, headerOf(h.GetHeaders(), "content-type"), headerOf(h.GetHeaders(), "content-encoding"))
+		r.reader.LimitEvents(st.server.cfg.MaxEventBytes)
 		r.reading = true
 		if st.request.ReturnTokenIDs && st.flight != nil && st.responseMode != modeNone && r.status < 400 {
 			st.collectIDs()
@@ -199,6 +200,7 @@ func (st *stream) responseEnded() {
 	}
 	st.noteIf(r.reading && r.reader.Encoded(), NoteEncodedAnswer)
 	st.noteIf(r.reading && r.reader.Malformed() > 0, NoteMalformedAnswer)
+	st.noteIf(r.reading && r.reader.Oversized() > 0, NoteEventTooLarge)
 	st.noteIf(r.reading && r.reader.PromptTokensDropped(), NoteTokensDropped)
 	st.noteIf(r.reading && r.usage() == scheduling.UnknownUsage, NoteNoUsage)
 	st.release(scheduling.EndComplete)

@@ -49,6 +49,9 @@ type stream struct {
 
 	flight   *scheduling.Flight
 	decision string // what DecisionHeader says
+
+	// bodyBytes and ownBytes are what keep has counted: of the body, and of everything else.
+	bodyBytes, ownBytes int
 }
 
 func (s *Server) newStream(g extprocv3.ExternalProcessor_ProcessServer) *stream {
@@ -85,6 +88,7 @@ func (st *stream) finish() {
 	st.mu.Lock()
 	st.release(scheduling.EndDisconnect)
 	st.spans.end()
+	st.letGo(true)
 	st.grpc = nil
 	st.dropBody()
 	st.mu.Unlock()
