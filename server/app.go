@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -67,6 +68,7 @@ type App struct {
 	finder   *finder       // the first; Run runs it
 	keeper   *certs.Keeper // nil: plaintext
 	extproc  *extproc.Server
+	limits   limits
 	grpc     *grpc.Server
 	health   *health.Server
 	probe    *grpc.Server // health and reflection, in plaintext; nil without healthListen
@@ -131,25 +133,31 @@ func (a *App) assemble(ctx context.Context) (err error) {
 	if a.tracing, err = telemetry.NewTracing(ctx, a.logger); err != nil {
 		return err
 	}
-	a.metrics = telemetry.NewMetrics(a.options.Registry, cfg.Telemetry.ModelLabels...)
+	a.metrics = telemetry.NewMetrics(a.options.Registry, cfg.Telemetry.MaxModelLabels, cfg.Telemetry.ModelLabels...)
 	a.metrics.Expect(extproc.Kinds()...)
+	a.limits = a.boundMemory(&cfg.Server)
 	a.extproc = extproc.New(extproc.Config{
-		Pool:                a.pool,
-		Scheduler:           func() *scheduling.Scheduler { return a.current.Load().scheduler },
-		Now:                 a.now,
-		Hold:                a.hold,
-		MaxRequestBodyBytes: int(cfg.Server.MaxRequestBodyBytes),
-		MaxOpenStreams:      cfg.Server.MaxOpenStreams,
-		PickTimeout:         cfg.Server.PickTimeout,
-		ProduceTimeout:      cfg.Server.ProduceTimeout,
-		IdleTimeout:         cfg.Server.IdleTimeout,
-		Models:              cfg.Telemetry.ModelLabels,
-		EndStream:           endStreams[cfg.Server.EndStream],
-		DecisionHeader:      cfg.Server.DecisionHeader,
-		ConformanceHeaders:  a.options.Conformance,
-		Observer:            a.metrics,
-		Tracer:              a.tracing.Tracer(),
-		Logger:              a.logger,
+		Pool:                  a.pool,
+		Scheduler:             func() *scheduling.Scheduler { return a.current.Load().scheduler },
+		Now:                   a.now,
+		Hold:                  a.hold,
+		MaxRequestBodyBytes:   a.limits.body,
+		MaxOpenStreams:        cfg.Server.MaxOpenStreams,
+		MaxBufferedBytes:      a.limits.buffered,
+		MaxRequestHeaders:     cfg.Server.MaxRequestHeaders,
+		MaxRequestHeaderBytes: int(cfg.Server.MaxRequestHeaderBytes),
+		MaxBodyNesting:        cfg.Server.MaxBodyNesting,
+		MaxEventBytes:         int(cfg.Server.MaxEventBytes),
+		PickTimeout:           cfg.Server.PickTimeout,
+		ProduceTimeout:        cfg.Server.ProduceTimeout,
+		IdleTimeout:           cfg.Server.IdleTimeout,
+		Models:                cfg.Telemetry.ModelLabels,
+		EndStream:             endStreams[cfg.Server.EndStream],
+		DecisionHeader:        cfg.Server.DecisionHeader,
+		ConformanceHeaders:    a.options.Conformance,
+		Observer:              a.metrics,
+		Tracer:                a.tracing.Tracer(),
+		Logger:                a.logger,
 	})
 	if a.keeper, err = a.certificates(&cfg.Server); err != nil {
 		return err
@@ -160,7 +168,7 @@ func (a *App) assemble(ctx context.Context) (err error) {
 	if err := a.listen(&cfg.Server); err != nil {
 		return err
 	}
-	if err := a.servers(int(cfg.Server.MaxRequestBodyBytes)); err != nil {
+	if err := a.servers(a.limits.body); err != nil {
 		return err
 	}
 	a.pool.Watch(a.forgetEndpoints())
@@ -247,6 +255,9 @@ func (a *App) Pool() *scheduling.Pool { return a.pool }
 // more, and open ones get drainTimeout to end. When force is closed the process stops without waiting. Run may be
 // called once.
 func (a *App) Run(ctx context.Context, force <-chan struct{}) error {
+	if a.limits.goLimit > 0 {
+		debug.SetMemoryLimit(a.limits.goLimit)
+	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, failed := errgroup.WithContext(background)

@@ -31,6 +31,9 @@ func (a *App) registerGauges() {
 	gauge("sluice_open_streams", "HTTP requests whose ext_proc stream is open.", func() float64 { return float64(a.extproc.OpenStreams()) })
 	gauge("sluice_held_charges", "Charges held for their predicted time, their stream having ended before the response.",
 		func() float64 { return float64(a.extproc.HeldCharges()) })
+	gauge("sluice_buffered_bytes", "What the requests being served hold, in bytes as server.maxBufferedBytes counts them.",
+		func() float64 { return float64(a.extproc.BufferedBytes()) })
+	a.registerLimits(reg)
 	for _, state := range []scheduling.EndpointState{scheduling.EndpointReady, scheduling.EndpointNotReady, scheduling.EndpointDraining} {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "sluice_endpoints", Help: "Known endpoints, by state.", ConstLabels: prometheus.Labels{"state": state.String()},
@@ -122,4 +125,21 @@ func boolValue(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// registerLimits shows the bounds that hold, which are those of the start.
+func (a *App) registerLimits(reg prometheus.Registerer) {
+	s := a.config().Server
+	limits := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "sluice_limit", Help: "The bounds that hold, by the configuration key that sets each.",
+	}, []string{"key"})
+	reg.MustRegister(limits)
+	for key, value := range map[string]int64{
+		"server.maxOpenStreams": int64(s.MaxOpenStreams), "server.maxBufferedBytes": int64(a.limits.buffered),
+		"server.maxRequestBodyBytes": int64(a.limits.body), "server.maxRequestHeaders": int64(s.MaxRequestHeaders),
+		"server.maxRequestHeaderBytes": int64(s.MaxRequestHeaderBytes), "server.maxBodyNesting": int64(s.MaxBodyNesting),
+		"server.maxEventBytes": int64(s.MaxEventBytes), "telemetry.maxModelLabels": int64(a.config().Telemetry.MaxModelLabels),
+	} {
+		limits.WithLabelValues(key).Set(float64(value))
+	}
 }

@@ -42,6 +42,19 @@ type Server struct {
 	// MaxOpenStreams is how many requests are served at a time, their responses included; further ones are answered with
 	// 429.
 	MaxOpenStreams int `yaml:"maxOpenStreams" range:"1..1048576"`
+	// MaxBufferedBytes is how much the requests being served hold together: their bodies until they are answered, their
+	// headers, and 20 KiB for each; further ones are answered with 429. 0 means a quarter of the memory that the process may
+	// use: GOMEMLIMIT, else its control group's limit, else the machine's. One body may take half of it.
+	MaxBufferedBytes Size `yaml:"maxBufferedBytes" range:"0..1024GiB"`
+	// MaxRequestHeaders is how many headers a request may have; more are answered with 431.
+	MaxRequestHeaders int `yaml:"maxRequestHeaders" range:"16..65536"`
+	// MaxRequestHeaderBytes is how large a request's headers may be, names and values together; larger ones are answered
+	// with 431.
+	MaxRequestHeaderBytes Size `yaml:"maxRequestHeaderBytes" range:"4KiB..16MiB"`
+	// MaxBodyNesting is how many levels deep a JSON body is read. What is deeper is passed over, and the rest is read.
+	MaxBodyNesting int `yaml:"maxBodyNesting" range:"8..512"`
+	// MaxEventBytes is how much of one server-sent event of an answer is read. The rest passes unread, up to the next event.
+	MaxEventBytes Size `yaml:"maxEventBytes" range:"4KiB..1GiB"`
 	// MaxEndpointsInPick is the length of the ordered list of endpoints that Envoy is given: the pick and its fallbacks.
 	MaxEndpointsInPick int `yaml:"maxEndpointsInPick" range:"1..16"`
 	// PickTimeout is the longest time from the opening of a stream to its pick, the upload of the body included.
@@ -113,26 +126,33 @@ type Telemetry struct {
 	LogLevel string `yaml:"logLevel" oneof:"debug info warn error"`
 	// ModelLabels are the model names that keep a metric label of their own however many names clients send.
 	ModelLabels []string `yaml:"modelLabels"`
+	// MaxModelLabels is how many other model names get a metric label of their own, once an engine has answered for them;
+	// further ones count as "other".
+	MaxModelLabels int `yaml:"maxModelLabels" range:"1..100000"`
 }
 
 // defaultConfig is what a file that sets nothing means.
 func defaultConfig() Config {
 	return Config{
 		Server: Server{
-			Listen:              ":9002",
-			AdminListen:         "127.0.0.1:9090",
-			TLS:                 TLS{Mode: TLSAuto},
-			MaxRequestBodyBytes: 64 << 20,
-			MaxOpenStreams:      1 << 16,
-			MaxEndpointsInPick:  1,
-			PickTimeout:         30 * time.Second,
-			ProduceTimeout:      150 * time.Millisecond,
-			IdleTimeout:         15 * time.Minute,
-			EndStream:           EndAfterResponse,
-			DrainDelay:          5 * time.Second,
-			DrainTimeout:        30 * time.Second,
+			Listen:                ":9002",
+			AdminListen:           "127.0.0.1:9090",
+			TLS:                   TLS{Mode: TLSAuto},
+			MaxRequestBodyBytes:   64 << 20,
+			MaxOpenStreams:        1 << 16,
+			MaxRequestHeaders:     512,
+			MaxRequestHeaderBytes: 256 << 10,
+			MaxBodyNesting:        512,
+			MaxEventBytes:         16 << 20,
+			MaxEndpointsInPick:    1,
+			PickTimeout:           30 * time.Second,
+			ProduceTimeout:        150 * time.Millisecond,
+			IdleTimeout:           15 * time.Minute,
+			EndStream:             EndAfterResponse,
+			DrainDelay:            5 * time.Second,
+			DrainTimeout:          30 * time.Second,
 		},
 		DNS:       DNS{Interval: 5 * time.Second, EmptyGrace: 30 * time.Second},
-		Telemetry: Telemetry{LogLevel: "info"},
+		Telemetry: Telemetry{LogLevel: "info", MaxModelLabels: 1000},
 	}
 }

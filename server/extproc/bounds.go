@@ -11,7 +11,7 @@ import (
 
 // streamBytes is what an open stream counts for beside its headers and body: its goroutines, and what gRPC holds of it. It is
 // what one was measured to take, rounded up.
-const streamBytes = 32 << 10
+const streamBytes = 20 << 10
 
 // memory counts the bytes that the requests being served hold together.
 type memory struct{ used atomic.Int64 }

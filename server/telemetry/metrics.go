@@ -3,6 +3,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"time"
@@ -35,8 +36,9 @@ type Metrics struct {
 	released      *prometheus.CounterVec
 }
 
-// NewMetrics registers the metrics. models are the configured model names, which always keep their own label.
-func NewMetrics(reg prometheus.Registerer, models ...string) *Metrics {
+// NewMetrics registers the metrics. models are the configured model names, which always keep their own label; limit is how
+// many others get one, 0 for DefaultLabelValues.
+func NewMetrics(reg prometheus.Registerer, limit int, models ...string) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 		reg.MustRegister(v)
@@ -49,7 +51,7 @@ func NewMetrics(reg prometheus.Registerer, models ...string) *Metrics {
 	}
 	latency := prometheus.ExponentialBuckets(0.005, 2, 15) // 5 ms to 82 s
 	m := &Metrics{
-		models: NewLabel(DefaultLabelValues, models...),
+		models: NewLabel(cmp.Or(limit, DefaultLabelValues), models...),
 		requests: counter("sluice_requests_total",
 			"Requests that a pick was asked for, by API, model and result (picked, or no_endpoint).", "operation", "model", "result"),
 		notes: counter("sluice_notes_total",
@@ -86,7 +88,9 @@ func NewMetrics(reg prometheus.Registerer, models ...string) *Metrics {
 	m.decision = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "sluice_decision_seconds", Help: "Time from a complete request to its decision.",
 		Buckets: prometheus.ExponentialBuckets(5e-6, 2, 16)}) // 5 µs to 164 ms
-	reg.MustRegister(m.decision)
+	reg.MustRegister(m.decision, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sluice_model_labels", Help: "Model names with a metric label of their own, the configured ones included.",
+	}, func() float64 { return float64(m.models.Len()) }))
 	return m
 }
 

@@ -139,7 +139,7 @@ func (lastPicker) Pick(_ *scheduling.Cycle, candidates scheduling.Set, _ []float
 
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	m := NewMetrics(reg, "m")
+	m := NewMetrics(reg, 0, "m")
 	c, f := decided(t, 100, "explorationProbability: 0")
 	c.Faults = append(c.Faults, scheduling.Fault{Producer: "token-producer", Err: errors.New("x")})
 	m.Picked(c, f, 20*time.Microsecond)
@@ -189,7 +189,7 @@ sluice_requests_total{model="m",operation="chat",result="picked"} 2
 
 func TestGapsThatAreNotKnownStayOut(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	m := NewMetrics(reg)
+	m := NewMetrics(reg, 0)
 	m.gate(&scheduling.GateReport{Filter: "f", Verdict: scheduling.GateMissingSignal, GapMs: math.NaN(), GapTokens: math.NaN()})
 	if n := testutil.CollectAndCount(m.gapSeconds) + testutil.CollectAndCount(m.gapTokens); n != 0 {
 		t.Errorf("%d histograms hold an unknown gap", n)
@@ -197,7 +197,7 @@ func TestGapsThatAreNotKnownStayOut(t *testing.T) {
 }
 
 func TestEndpointsThatLeftTakeTheirSeriesAlong(t *testing.T) {
-	m := NewMetrics(prometheus.NewRegistry())
+	m := NewMetrics(prometheus.NewRegistry(), 0)
 	m.picks.WithLabelValues("a").Inc()
 	m.picks.WithLabelValues("b").Inc()
 	m.EndpointsChanged([]string{"a"})
@@ -238,4 +238,28 @@ func TestTracingIsOffUnlessAsked(t *testing.T) {
 			t.Error("no error")
 		}
 	})
+}
+
+// So many model names get a label of their own as are configured, beside those that are named; the metric says how many.
+func TestModelLabelsAreBoundedAsConfigured(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg, 2, "configured")
+	for i, want := range []string{"a", "b", OtherLabel, OtherLabel} {
+		if got := m.models.Value(string(rune('a' + i))); got != want {
+			t.Errorf("name %d has the label %q, want %q", i, got, want)
+		}
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "sluice_model_labels" {
+			if got := f.GetMetric()[0].GetGauge().GetValue(); got != 3 {
+				t.Errorf("%v labels are counted, want 3", got)
+			}
+			return
+		}
+	}
+	t.Error("no sluice_model_labels")
 }
