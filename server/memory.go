@@ -19,7 +19,7 @@ func memoryLimit(root string, goLimit int64) (limit int64, ofGo bool) {
 	if goLimit < math.MaxInt64 {
 		return goLimit, true
 	}
-	limit = machineMemory(filepath.Join(root, "proc/meminfo"))
+	limit = machineMemory(filepath.Join(root, "proc", "meminfo"))
 	for _, file := range groupFiles(root) {
 		content, err := os.ReadFile(file)
 		if err != nil {
@@ -36,7 +36,7 @@ func memoryLimit(root string, goLimit int64) (limit int64, ofGo bool) {
 // groupFiles are the files that may hold the memory limit of a control group that the process is in: its own and those above,
 // of version 2 (cgroup-v2.rst, "memory.max") and 1 (memory.rst, "memory.limit_in_bytes").
 func groupFiles(root string) (files []string) {
-	content, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
+	content, err := os.ReadFile(filepath.Join(root, "proc", "self", "cgroup"))
 	if err != nil {
 		return nil
 	}
@@ -45,7 +45,7 @@ func groupFiles(root string) (files []string) {
 		if len(parts) < 3 {
 			continue
 		}
-		folder, file := "", ""
+		var folder, file string
 		switch {
 		case parts[1] == "":
 			folder, file = "sys/fs/cgroup", "memory.max"
