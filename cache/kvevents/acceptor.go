@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -58,14 +59,16 @@ func (a *Acceptor) tidy(ip netip.Addr) {
 	}
 }
 
-// Listen opens an Acceptor on host:port; an empty host means every address. Acceptor.Close ends it.
-func Listen(address string, logger *slog.Logger) (*Acceptor, error) {
+// Listen opens an Acceptor on host:port; an empty host means every address. maxMessageBytes bounds a message, as in Config.
+// Acceptor.Close ends it.
+func Listen(address string, maxMessageBytes int, logger *slog.Logger) (*Acceptor, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
+	maxMessageBytes = cmp.Or(maxMessageBytes, DefaultMaxMessageBytes)
 	socket, err := zmtp.ListenSubscriber(address, zmtp.AcceptorOptions{
 		Options: zmtp.Options{
-			MaxFrameBytes: maxMessage, Budget: zmtp.NewBudget(maxGuestsUnderWay), HandshakeTimeout: dialTimeout,
+			MaxFrameBytes: maxMessageBytes, Budget: zmtp.NewBudget(guestsUnderWay * maxMessageBytes), HandshakeTimeout: dialTimeout,
 		},
 	})
 	if err != nil {

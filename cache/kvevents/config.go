@@ -36,6 +36,8 @@ type Config struct {
 	Bind bool
 	// Discover asks engines first.
 	Discover bool
+	// MaxMessageBytes bounds one message with its topic, in bytes; 0 stands for DefaultMaxMessageBytes.
+	MaxMessageBytes int
 }
 
 // Options are what a Feed is given by the process.

@@ -66,7 +66,7 @@ func Follow(e *scheduling.Endpoint, c Config, o Options, open func(rank int) Sin
 	f := &Feed{
 		endpoint: e, config: c, options: o, logger: o.Logger.With("endpoint", e.Address), stats: o.Stats, open: open,
 		topic: []byte(cmp.Or(e.KVEvents.Topic, c.Topic)), begun: time.Now(), wake: make(chan struct{}, 1), ready: make(chan struct{}),
-		underWay: zmtp.NewBudget(maxUnderWay),
+		underWay: zmtp.NewBudget(underWay * cmp.Or(c.MaxMessageBytes, DefaultMaxMessageBytes)),
 	}
 	f.ctx, f.end = context.WithCancel(context.Background())
 	var err error
@@ -240,7 +240,7 @@ func (f *Feed) add(rank int) *source {
 // zmtpOptions bound a connection to an engine.
 func (f *Feed) zmtpOptions() zmtp.Options {
 	return zmtp.Options{
-		MaxFrameBytes: maxMessage, Budget: f.underWay, HandshakeTimeout: dialTimeout, DialContext: f.options.DialContext,
+		MaxFrameBytes: cmp.Or(f.config.MaxMessageBytes, DefaultMaxMessageBytes), Budget: f.underWay, HandshakeTimeout: dialTimeout, DialContext: f.options.DialContext,
 	}
 }
 

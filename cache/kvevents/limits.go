@@ -2,6 +2,10 @@ package kvevents
 
 import "time"
 
+// DefaultMaxMessageBytes is the largest message in bytes where nothing else is configured. A step that computes 8,192 tokens
+// makes one of 30 kB, the largest prompts by one store of a few MB.
+const DefaultMaxMessageBytes = 64 << 20
+
 // The bounds of a feed.
 const (
 	// maxRanks is the number of data-parallel ranks of one endpoint. Messages of further ones are counted and dropped.
@@ -14,13 +18,10 @@ const (
 	// maxHeldOfAll bounds them over all ranks of an endpoint, in bytes, with heldBytes for what each takes besides.
 	maxHeldOfAll = 4 * maxHeldBytes
 	heldBytes    = 128
-	// maxMessage is the largest message in bytes. A step that computes 8,192 tokens makes one of 30 kB, the largest
-	// prompts by one store of a few MB.
-	maxMessage = 64 << 20
-	// maxUnderWay bounds the messages that arrive at the same time on the connections of one feed, and maxGuestsUnderWay
-	// those of all engines that connect by themselves, in bytes, without the first 256 KiB of each.
-	maxUnderWay       = 2 * maxMessage
-	maxGuestsUnderWay = 8 * maxMessage
+	// underWay bounds the messages that arrive at the same time on the connections of one feed, and guestsUnderWay those of
+	// all engines that connect by themselves, in largest messages, without the first 256 KiB of each.
+	underWay       = 2
+	guestsUnderWay = 8
 	// maxAnswer is the most bytes of an answer to a question where an engine publishes.
 	maxAnswer = 1 << 20
 	// maxSnapshot is the most bytes of the batches of one snapshot.

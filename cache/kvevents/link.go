@@ -107,6 +107,9 @@ func (l *link) Disconnected(err error) {
 		return
 	}
 	f.stats.ConnectFailures.Add(1)
+	if errors.Is(err, zmtp.ErrTooLarge) {
+		f.oversized(l.address, err)
+	}
 	if l.up {
 		l.fall()
 		return
@@ -119,6 +122,14 @@ func (l *link) Disconnected(err error) {
 			err = fmt.Errorf("%w: a replay socket; port and replayPort may be the wrong way round", err)
 		}
 		f.logger.Warn("an engine's KV events cannot be reached", "rank", l.rank, "address", l.address, "error", err)
+	}
+}
+
+// oversized tells of a message that was not read because it was larger than the bound.
+func (f *Feed) oversized(address string, err error) {
+	f.stats.TooLarge.Add(1)
+	if f.may(aboutMessages) {
+		f.logger.Warn("a message with KV events is larger than kvEvents.maxMessageBytes", "address", address, "error", err)
 	}
 }
 

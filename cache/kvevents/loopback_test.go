@@ -301,7 +301,7 @@ func TestC23_CapturedRanks(t *testing.T) {
 
 // Engines that connect by themselves, told apart by their addresses.
 func TestAcceptorOnLoopback(t *testing.T) {
-	a, err := Listen("127.0.0.1:0", nil)
+	a, err := Listen("127.0.0.1:0", 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func TestAcceptorOnLoopback(t *testing.T) {
 		q.send(kvtest.Frame{Topic: c.frames[0].Topic, Seq: 2, Payload: c.frames[0].Payload})
 		rec.await(t, 0, 3, cursor.Live)
 	}
-	if _, err := Listen("nonsense", nil); err == nil {
+	if _, err := Listen("nonsense", 0, nil); err == nil {
 		t.Error("no error for an address that is none")
 	}
 }
@@ -390,5 +390,46 @@ func TestConcurrentUse(t *testing.T) {
 	f.Restarted()
 	if err := f.Close(); err != nil {
 		t.Errorf("closed twice: %v", err)
+	}
+}
+
+// A message as large as the bound is read. One that is a byte larger is not: it is counted, its connection is closed and
+// opened again, and what comes afterwards is heard.
+func TestMessagesAreBounded(t *testing.T) {
+	const bound = 100_000
+	small := kvtest.Captures(t, "kv_restart_b32")[0]
+	p := publisher{zmtp.NewPublisher(zmtp.PublisherOptions{}), t}
+	t.Cleanup(func() { p.Close() })
+	address, err := p.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stats := &Stats{}
+	rec := newRecorder(t)
+	f := Follow(&scheduling.Endpoint{EndpointSpec: scheduling.EndpointSpec{
+		Address: "127.0.0.1:8000", KVEvents: scheduling.KVEvents{Port: portOf(address.String()), ReplayPort: -1}}},
+		Config{MaxMessageBytes: bound}, Options{Stats: stats}, rec.open)
+	t.Cleanup(func() { f.Close() })
+	// What follows a batch is passed over, so a message can be of any length.
+	padded := func(seq uint64, length int) kvtest.Frame {
+		payload := make([]byte, length-len(small.Topic)-8)
+		copy(payload, small.Payload)
+		return kvtest.Frame{Topic: small.Topic, Seq: seq, Payload: payload}
+	}
+	p.send(padded(0, bound))
+	rec.await(t, 0, 1, cursor.Live)
+	if n := stats.TooLarge.Load(); n != 0 {
+		t.Fatalf("%d messages of the bound's size were too large", n)
+	}
+	p.send(padded(1, bound+1))
+	rec.await(t, 0, 1, cursor.Degraded)
+	if n := stats.TooLarge.Load(); n != 1 {
+		t.Errorf("%d messages were too large, want 1", n)
+	}
+	eventually(t, "second connection", func() bool { return stats.Connections.Load() == 2 })
+	p.send(padded(2, 1000))
+	eventually(t, "message behind it", func() bool { return stats.Messages.Load() == 2 })
+	if n := stats.TooLarge.Load(); n != 1 {
+		t.Errorf("%d messages were too large in the end, want 1", n)
 	}
 }

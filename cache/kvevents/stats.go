@@ -19,6 +19,8 @@ type Stats struct {
 	// BadMessages could not be read, see Faults; BadEvents are malformed events of others, and UnknownEvents are of kinds
 	// that are not known.
 	BadMessages, BadEvents, UnknownEvents atomic.Int64
+	// TooLarge are messages that were not read because they were larger than the bound, or than what was left for them.
+	TooLarge atomic.Int64
 	// Gaps are live messages that follow on missing ones.
 	Gaps atomic.Int64
 	// Held are messages of which copies are held now, HeldBytes their payloads; Dropped are those that were held and dropped

@@ -195,8 +195,8 @@ func TestC13_OrphansAreBounded(t *testing.T) {
 	if got := s.orphans.Load(); got != 10_000 {
 		t.Errorf("%d orphans counted", got)
 	}
-	if parked, dropped := s.parked.Load(), s.orphansDropped.Load(); parked != maxParkedBlocks || dropped != 10_000-maxParkedBlocks {
-		t.Errorf("%d parked and %d dropped, want %d and the rest", parked, dropped, maxParkedBlocks)
+	if parked, dropped := s.parked.Load(), s.orphansDropped.Load(); parked != defaultParked || dropped != 10_000-defaultParked {
+		t.Errorf("%d parked and %d dropped, want %d and the rest", parked, dropped, defaultParked)
 	}
 	if n := e.bytes(); n > 1<<20 {
 		t.Errorf("%d bytes", n)

@@ -25,6 +25,7 @@ type hub struct {
 	tiers     *tierWeights
 	maxBlocks int // of a source
 	maxRouted int
+	maxParked int // of a source, in blocks
 	adapters  adapters
 	stats     stats
 	feeds     kvevents.Stats
@@ -68,7 +69,7 @@ const maxRoutedBlocks = 1 << 15
 func newHub(seed blockhash.Seed, tiers *tierWeights, maxBlocks int) *hub {
 	h := &hub{
 		store: chain.New(), keys: newKeys(seed), tiers: tiers, maxBlocks: maxBlocks,
-		maxRouted: min(maxRoutedBlocks, maxBlocks),
+		maxRouted: min(maxRoutedBlocks, maxBlocks), maxParked: defaultParked,
 	}
 	h.members.Store(&members{})
 	h.sizes.Store(&[]int{})
@@ -158,7 +159,7 @@ func (h *hub) listen() (began bool) {
 	if h.bind == "" || h.listener != nil {
 		return false
 	}
-	l, err := listenOn(h.bind, h.logger)
+	l, err := listenOn(h.bind, h.config.MaxMessageBytes, h.logger)
 	if err != nil {
 		if !h.unbound {
 			h.logger.Error("engines cannot connect to send KV events; this is tried again", "bind", h.bind, "error", err)

@@ -17,8 +17,8 @@ type listener struct {
 	users int
 }
 
-func listenOn(address string, logger *slog.Logger) (*listener, error) {
-	a, err := kvevents.Listen(address, logger)
+func listenOn(address string, maxMessageBytes int, logger *slog.Logger) (*listener, error) {
+	a, err := kvevents.Listen(address, maxMessageBytes, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -114,6 +114,7 @@ func (h *hub) collectFeeds(count func(d *prometheus.Desc, value int64, labels ..
 	count(descMessages, f.Messages.Load(), "received")
 	count(descMessages, f.Duplicates.Load(), "duplicate")
 	count(descMessages, f.BadMessages.Load(), "unreadable")
+	count(descMessages, f.TooLarge.Load(), "too_large")
 	count(descMessages, f.BadEvents.Load(), "bad_event")
 	count(descMessages, f.UnknownEvents.Load(), "unknown_event")
 	count(descMessages, f.Dropped.Load(), "dropped")

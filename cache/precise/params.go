@@ -8,6 +8,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"github.com/sluice-epp/sluice/cache/kvevents"
 )
 
 // Parameters are the plugin's parameters.
@@ -19,6 +21,9 @@ type Parameters struct {
 	MaxPrefixTokens int `yaml:"maxPrefixTokens"`
 	// MaxBlocksPerEndpoint bounds what is kept of one engine (endpoint and data-parallel rank), in blocks.
 	MaxBlocksPerEndpoint int `yaml:"maxBlocksPerEndpoint"`
+	// MaxParkedBlocks bounds what is kept of one engine (endpoint and data-parallel rank) of blocks whose parent has not been
+	// heard of, in blocks; the oldest go for new ones.
+	MaxParkedBlocks int `yaml:"maxParkedBlocks"`
 	// SpeculativeIndexing counts a picked prompt as present on its endpoint until the engine's events say so, for at most
 	// speculativeTTL.
 	SpeculativeIndexing bool `yaml:"speculativeIndexing"`
@@ -57,6 +62,9 @@ type KVEvents struct {
 	Bind string `yaml:"bind"`
 	// Discover asks engines where they publish first.
 	Discover bool `yaml:"discover"`
+	// MaxMessageBytes bounds one message of an engine, which is a batch of events with its topic, in bytes. A connection on
+	// which a larger one begins is closed and opened again, and what was in it counts as missed.
+	MaxMessageBytes int `yaml:"maxMessageBytes"`
 }
 
 // TokenProcessorConfig is another spelling of some parameters.
@@ -108,6 +116,9 @@ const (
 	maxPrefix       = 1 << 24
 	defaultCapacity = 1 << 20
 	maxCapacity     = 1 << 26
+	minMessage      = 64 << 10
+	maxMessage      = 1 << 30
+	maxParked       = 1 << 20
 	defaultPort     = 5557
 	maxPort         = 65535
 	defaultTTL      = 2 * time.Second
@@ -117,8 +128,9 @@ const (
 func defaultParameters() Parameters {
 	return Parameters{
 		BlockSizeTokens: defaultBlock, MaxPrefixTokens: defaultPrefix, MaxBlocksPerEndpoint: defaultCapacity,
+		MaxParkedBlocks:     defaultParked,
 		SpeculativeIndexing: true, SpeculativeTTL: defaultTTL, Tiers: maps.Clone(defaultTiers), OtherTier: defaultOtherTier,
-		KVEvents: KVEvents{Port: defaultPort, Ranks: 1, Discover: true},
+		KVEvents: KVEvents{Port: defaultPort, Ranks: 1, Discover: true, MaxMessageBytes: kvevents.DefaultMaxMessageBytes},
 	}
 }
 
@@ -147,7 +159,9 @@ func (p *Parameters) complete() error {
 	p.BlockSizeTokens = cmp.Or(p.BlockSizeTokens, defaultBlock)
 	p.MaxPrefixTokens = cmp.Or(p.MaxPrefixTokens, defaultPrefix)
 	p.MaxBlocksPerEndpoint = cmp.Or(p.MaxBlocksPerEndpoint, defaultCapacity)
+	p.MaxParkedBlocks = cmp.Or(p.MaxParkedBlocks, defaultParked)
 	p.KVEvents.Port = cmp.Or(p.KVEvents.Port, defaultPort)
+	p.KVEvents.MaxMessageBytes = cmp.Or(p.KVEvents.MaxMessageBytes, kvevents.DefaultMaxMessageBytes)
 	p.KVEvents.Ranks = cmp.Or(p.KVEvents.Ranks, 1)
 	for _, b := range []struct {
 		name      string
@@ -158,6 +172,8 @@ func (p *Parameters) complete() error {
 		{"blockSizeTokens", p.BlockSizeTokens, minBlockTokens, maxBlockTokens, "tokens (an entry per fewer tokens outgrows memory)"},
 		{"maxPrefixTokens", p.MaxPrefixTokens, 1, maxPrefix, "tokens, or 0 for the default"},
 		{"maxBlocksPerEndpoint", p.MaxBlocksPerEndpoint, 1, maxCapacity, "blocks, or 0 for the default"},
+		{"maxParkedBlocks", p.MaxParkedBlocks, 1, maxParked, "blocks, or 0 for the default"},
+		{"kvEvents.maxMessageBytes", p.KVEvents.MaxMessageBytes, minMessage, maxMessage, "bytes, or 0 for the default"},
 		{"kvEvents.port", p.KVEvents.Port, 1, maxPort, "(a TCP port)"},
 		{"kvEvents.replayPort", p.KVEvents.ReplayPort, 0, maxPort, "(a TCP port, or 0 for none)"},
 		{"kvEvents.ranks", p.KVEvents.Ranks, 1, maxRanks, "data-parallel ranks"},

@@ -2,10 +2,11 @@ package precise
 
 import "slices"
 
-// The bounds of what one source parks: blocks whose parent it has not heard of yet.
+// defaultParked bounds what one source parks, blocks whose parent it has not heard of yet, where nothing else is configured.
+// parkedTokens bounds the tokens of those blocks, for each block that may be parked.
 const (
-	maxParkedBlocks = 2048
-	maxParkedTokens = 1 << 17
+	defaultParked = 2048
+	parkedTokens  = 64
 )
 
 // run is a stretch of blocks that follow one another, as one event has them.
@@ -31,6 +32,7 @@ func (r *run) extraOf(block int) uint64 {
 // parked holds the runs whose parent is unknown, by that parent, oldest first. A run stays as it is announced: its blocks'
 // hashes depend on all tokens before them and cannot be guessed.
 type parked struct {
+	limit    int // blocks
 	byParent map[uint64][]*run
 	byName   map[uint64]*run // every block of every run
 	order    []*run          // oldest first; a run without names was taken
@@ -41,7 +43,7 @@ type parked struct {
 
 // add parks a copy of a run, and reports how many blocks had to go for it.
 func (p *parked) add(r *run) (dropped int) {
-	if len(r.names) > maxParkedBlocks || len(r.tokens) > maxParkedTokens {
+	if len(r.names) > p.limit || len(r.tokens) > parkedTokens*p.limit {
 		return len(r.names)
 	}
 	if p.byName == nil {
@@ -52,7 +54,7 @@ func (p *parked) add(r *run) (dropped int) {
 			return 0
 		}
 	}
-	for len(p.order) > 0 && (p.blocks+len(r.names) > maxParkedBlocks || p.tokens+len(r.tokens) > maxParkedTokens) {
+	for len(p.order) > 0 && (p.blocks+len(r.names) > p.limit || p.tokens+len(r.tokens) > parkedTokens*p.limit) {
 		oldest := p.order[0]
 		p.order = p.order[1:]
 		if oldest.names != nil {
@@ -164,4 +166,4 @@ func (p *parked) removed(name uint64, group int, t *tier) bool {
 	return true
 }
 
-func (p *parked) clear() { *p = parked{} }
+func (p *parked) clear() { *p = parked{limit: p.limit} }

@@ -47,8 +47,8 @@ func TestC13_OrphansInTheMetrics(t *testing.T) {
 		a.rank(0).Apply(&wire.Batch{Events: []wire.Event{after(uint64(1_000_000+i), store(16, from(17, 32), uint64(10+i)))}})
 	}
 	for name, want := range map[string]float64{
-		"sluice_kv_event_blocks_total orphaned": 10_000, "sluice_kv_event_blocks_total orphan_dropped": 10_000 - maxParkedBlocks,
-		"sluice_kv_index_parked_blocks": maxParkedBlocks, "sluice_kv_index_blocks": 0,
+		"sluice_kv_event_blocks_total orphaned": 10_000, "sluice_kv_event_blocks_total orphan_dropped": 10_000 - defaultParked,
+		"sluice_kv_index_parked_blocks": defaultParked, "sluice_kv_index_blocks": 0,
 	} {
 		if got := h.metric(name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
@@ -278,6 +278,8 @@ func TestParameterErrors(t *testing.T) {
 		"C24 block size 1": {func(p *Parameters) { p.BlockSizeTokens = 1 }, "parameters.blockSizeTokens: must be 4 to 65536 tokens"},
 		"reach":            {func(p *Parameters) { p.MaxPrefixTokens = -1 }, "parameters.maxPrefixTokens: must be 1 to"},
 		"bound":            {func(p *Parameters) { p.MaxBlocksPerEndpoint = 1 << 30 }, "parameters.maxBlocksPerEndpoint: must be 1 to"},
+		"orphans":          {func(p *Parameters) { p.MaxParkedBlocks = 1<<20 + 1 }, "parameters.maxParkedBlocks: must be 1 to 1048576 blocks"},
+		"message":          {func(p *Parameters) { p.KVEvents.MaxMessageBytes = 1000 }, "parameters.kvEvents.maxMessageBytes: must be 65536 to"},
 		"weight":           {func(p *Parameters) { p.Tiers = map[string]float64{"cpu": 1.5} }, "parameters.tiers.cpu: must be a weight from 0 to 1, got 1.5"},
 		"other weight":     {func(p *Parameters) { p.OtherTier = -1 }, "parameters.otherTier: must be a weight from 0 to 1"},
 		"port":             {func(p *Parameters) { p.KVEvents.Port = 70000 }, "parameters.kvEvents.port: must be 1 to 65535"},
@@ -449,4 +451,32 @@ func TestSnapshotChanges(t *testing.T) {
 		t.Error("blocks are left")
 	}
 	eventually(t, "the number of the source is free", func() bool { return h.sourcesInUse() == 1 })
+}
+
+// The bound on orphans is what the configuration says, and a changed one holds from the reload on.
+func TestOrphansAreBoundedAsConfigured(t *testing.T) {
+	park := func(n int) func(*Parameters) { return func(p *Parameters) { p.MaxParkedBlocks = n } }
+	h := newHarness(t, park(100))
+	h.endpoints("a:1")
+	say := func(blocks int) {
+		for i := range blocks {
+			h.site.at("a:1").rank(0).Apply(&wire.Batch{Events: []wire.Event{after(uint64(1_000_000+i), store(16, from(17, 32), uint64(10+i)))}})
+		}
+	}
+	parked := func(want float64, dropped float64) {
+		t.Helper()
+		if got := h.metric("sluice_kv_index_parked_blocks"); got != want {
+			t.Errorf("%v blocks are parked, want %v", got, want)
+		}
+		if got := h.metric("sluice_kv_event_blocks_total orphan_dropped"); got != dropped {
+			t.Errorf("%v blocks were dropped, want %v", got, dropped)
+		}
+	}
+	say(100)
+	parked(100, 0)
+	say(101)
+	parked(100, 1)
+	h.reload(park(3))
+	say(5)
+	parked(3, 2)
 }

@@ -100,6 +100,7 @@ func newSource(index uint32, h *hub, of *ranks) *source {
 		index: index, store: h.store, keys: &h.keys, tiers: h.tiers, stats: &h.stats, limit: h.maxBlocks, ranks: of,
 		resized: h.sizesChanged, adapters: &h.adapters, salts: &h.salts,
 		routed: routed{store: h.store, limit: h.maxRouted, holder: h.store.Register(index, 1000)},
+		parked: parked{limit: h.maxParked},
 	}
 	s.shadow = s.store.Register(chain.NoSource, 0)
 	s.state.Store(int32(cursor.Silent))

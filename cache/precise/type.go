@@ -120,12 +120,13 @@ func firstHub(p *Producer, previous *Producer, o Options) (*hub, error) {
 	}
 	if previous != nil {
 		h := previous.hub
-		if h.keys.seed == seed && h.tiers.equal(tiers) && h.maxBlocks == p.params.MaxBlocksPerEndpoint &&
+		if h.keys.seed == seed && h.tiers.equal(tiers) && h.maxBlocks == p.params.MaxBlocksPerEndpoint && h.maxParked == p.params.MaxParkedBlocks &&
 			previous.params.KVEvents == p.params.KVEvents && h.join() {
 			return h, nil
 		}
 	}
 	h := newHub(seed, tiers, p.params.MaxBlocksPerEndpoint)
+	h.maxParked = p.params.MaxParkedBlocks
 	h.logger, h.follow, h.users, h.config = o.Logger, o.follow, 1, feedConfig(&p.params.KVEvents)
 	h.client = &http.Client{
 		Transport: o.Transport, Timeout: modelsTimeout,
