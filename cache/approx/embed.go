@@ -47,12 +47,17 @@ func (f *Family) Type() scheduling.PluginType {
 	}
 }
 
-// Embed makes a producer with default parameters that is a part of the plugin being built: it fills a column of that
+// embeddedRuns is MaxPrefixBlocksToMatch of an embedded producer, which is told of every prompt and asked for few: a run is at
+// most an eighth of what lies before it.
+const embeddedRuns = 96
+
+// Embed makes a producer with default parameters, but for fewer entries a prompt, that is a part of the plugin being built: it fills a column of that
 // plugin, which calls it for the requests that it wants to be looked up so, through all of their way. previous is the
 // part of the plugin that this one replaces, or nil.
 func (f *Family) Embed(b *scheduling.Builder, hashSeed string, tokens scheduling.ValueKey[scheduling.TokenizedPrompt],
 	column scheduling.Key[scheduling.PrefixCacheMatchInfo], previous *Producer) *Producer {
 	params := defaultParameters()
 	params.HashSeed = hashSeed
+	params.MaxPrefixBlocksToMatch = embeddedRuns
 	return f.newProducer(b, params, tokens, column, previous)
 }
