@@ -92,7 +92,7 @@ func (st *stream) finish() {
 	st.grpc = nil
 	st.dropBody()
 	st.mu.Unlock()
-	st.in.Reset()
+	st.in.Recycle()
 	if reusable {
 		st.server.streams.Put(st)
 	}

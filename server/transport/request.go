@@ -65,6 +65,19 @@ func (r *Request) Reset() {
 	r.Message.MetadataContext, r.Message.ProtocolConfig, r.Message.ObservabilityMode = nil, nil, false
 }
 
+// maxKeptHeaders is the memory for headers that is kept for other streams, in bytes.
+const maxKeptHeaders = 64 << 10
+
+// Recycle is Reset at a stream's end: memory that an unusual stream has needed goes.
+func (r *Request) Recycle() {
+	r.Reset()
+	for _, h := range []*headersMessage{&r.requestHeaders, &r.responseHeaders} {
+		if cap(h.text) > maxKeptHeaders {
+			*h = headersMessage{}
+		}
+	}
+}
+
 // Decode takes a message in, as receiving one does. Of data it keeps a reference until Reset, where a body is in it.
 func (r *Request) Decode(data mem.Buffer) error {
 	r.Reset()

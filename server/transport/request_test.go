@@ -127,6 +127,26 @@ func TestRequestKeeps(t *testing.T) {
 	}
 }
 
+// What a stream with many headers has needed does not stay.
+func TestRequestForgetsLargeHeaders(t *testing.T) {
+	var r Request
+	for _, n := range []int{10, 100_000} {
+		m := &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{
+			Headers: &corev3.HeaderMap{Headers: []*corev3.HeaderValue{{Key: "x", RawValue: make([]byte, n)}}}}}}
+		wire, err := proto.Marshal(m)
+		if err == nil {
+			err = decoded(t, &r, wire)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Recycle()
+		if kept := cap(r.requestHeaders.text); kept > maxKeptHeaders || n == 10 && kept == 0 {
+			t.Errorf("%d bytes of header: room for %d is kept", n, kept)
+		}
+	}
+}
+
 // Whatever protobuf refuses is refused, and whatever it takes is taken as it does.
 func FuzzRequest(f *testing.F) {
 	for _, m := range messages() {
