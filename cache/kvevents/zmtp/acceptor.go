@@ -9,8 +9,13 @@ import (
 type AcceptorOptions struct {
 	// Topics are subscribed to on every connection; none means every message.
 	Topics [][]byte
-	// MaxConnections is the most connections at once; 4096 by default. Further ones are closed as they come.
+	// MaxConnections is the most connections at once; 4096 by default. Of further ones Worth tells.
 	MaxConnections int
+	// Worth tells what a connection is worth to its owner; h is nil until its handshake is done. Where MaxConnections are
+	// there and one more comes, the one that is worth least is closed for it, among equals the one that brought nothing for
+	// longest, unless all are worth more than the new one is before its handshake: then that is closed. It must not wait,
+	// nor call the Acceptor. nil turns every further connection away.
+	Worth func(remote net.Addr, h Handler) int
 	// Options bound each connection.
 	Options Options
 }
@@ -28,6 +33,7 @@ func ListenSubscriber(address string, o AcceptorOptions) (*Acceptor, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.worth = o.Worth
 	return &Acceptor{listener: l, topics: o.Topics}, nil
 }
 
@@ -45,13 +51,26 @@ func (a *Acceptor) Close() error { return a.listener.ln.Close() }
 // connection's handshake open gives the handler that is told of it, from a goroutine of the connection's own; nil
 // turns the publisher away.
 func (a *Acceptor) Run(ctx context.Context, open func(remote net.Addr) Handler) error {
-	return a.listener.run(ctx, func(ctx context.Context, c *Conn) {
+	return a.listener.run(ctx, func(ctx context.Context, c *Conn, m *member) {
 		h := open(c.RemoteAddr())
 		if h == nil {
 			a.listener.refused.Add(1)
 			return
 		}
-		_, err := receiveAll(ctx, c, a.topics, h)
+		m.handler.Store(&h)
+		_, err := receiveAll(ctx, c, a.topics, heard{h, m})
 		h.Disconnected(err)
 	})
+}
+
+// heard is a member's handler that notes when it brought something.
+type heard struct {
+	Handler
+	member *member
+}
+
+// Message implements Handler.
+func (h heard) Message(frames [][]byte) {
+	h.member.touch()
+	h.Handler.Message(frames)
 }

@@ -74,9 +74,7 @@ func TestAcceptorHearsEveryPublisher(t *testing.T) {
 	if got := n.next(t); got != "message kv@b" {
 		t.Error(got)
 	}
-	if got := a.Counts(); got != (Counts{Open: publishers - 1}) {
-		t.Errorf("%+v", got)
-	}
+	eventually(t, "it is gone", func() bool { return a.Counts() == Counts{Open: publishers - 1} })
 }
 
 // Connections beyond the bound, strangers, and those that the owner does not want leave those that are there alone.
@@ -141,6 +139,74 @@ func TestAcceptorIsBounded(t *testing.T) {
 		t.Error(got)
 	}
 	eventually(t, "the unwanted one is gone", func() bool { return a.Counts() == Counts{Open: 1, Failed: 3, Refused: 2} })
+}
+
+// worthy is a handler that is worth something once it brought a message.
+type worthy struct {
+	n    *notes
+	busy atomic.Bool
+}
+
+func (w *worthy) Connected(net.Addr) {}
+func (w *worthy) Disconnected(error) {}
+func (w *worthy) Message(f [][]byte) { w.busy.Store(true); w.n.Message(f) }
+
+// Where it is full the connections that are worth least go, the longest silent first, and never one that is worth more than
+// the new one.
+func TestAcceptorMakesRoom(t *testing.T) {
+	n := newNotes()
+	a := runAcceptor(t, AcceptorOptions{MaxConnections: 4, Worth: func(_ net.Addr, h Handler) int {
+		if w, ok := h.(*worthy); ok && w.busy.Load() {
+			return 1
+		}
+		return 0
+	}}, func(net.Addr) Handler { return &worthy{n: n} })
+	publish := func(text string) *Publisher {
+		t.Helper()
+		p := NewPublisher(PublisherOptions{Backoff: Backoff{Min: time.Hour, Max: time.Hour}})
+		t.Cleanup(func() { p.Close() })
+		must(t, p.Connect(a.Addr().String()))
+		eventually(t, "subscribed", func() bool { return p.Subscribers() == 1 })
+		if text != "" {
+			must(t, p.Send([]byte(text)))
+			if got := n.next(t); got != "message "+text {
+				t.Fatal(got)
+			}
+		}
+		return p
+	}
+	publish("a")
+	silent, later := publish(""), publish("")
+	halfway, err := net.Dial("tcp", a.Addr().String()) // says nothing at all
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer halfway.Close()
+	eventually(t, "it is full", func() bool { return a.Counts() == Counts{Open: 4} })
+	b := publish("b")
+	eventually(t, "the one that was silent longest goes", func() bool { return silent.Subscribers() == 0 })
+	publish("c")
+	eventually(t, "the next one goes", func() bool { return later.Subscribers() == 0 })
+	publish("d")
+	if _, err := io.Copy(io.Discard, halfway); err != nil && strings.Contains(err.Error(), "timeout") {
+		t.Error("the one in its handshake is not closed")
+	}
+	refused, err := net.Dial("tcp", a.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer refused.Close()
+	must(t, refused.SetReadDeadline(time.Now().Add(20*time.Second)))
+	if _, err := io.Copy(io.Discard, refused); err != nil && strings.Contains(err.Error(), "timeout") {
+		t.Error("one more is not turned away")
+	}
+	must(t, b.Send([]byte("still")))
+	if got := n.next(t); got != "message still" {
+		t.Error(got)
+	}
+	if got := a.Counts(); got != (Counts{Open: 4, Refused: 4}) {
+		t.Errorf("%+v", got)
+	}
 }
 
 func TestAcceptorCloseEndsRun(t *testing.T) {
@@ -230,7 +296,7 @@ func TestListenerOutlivesExhaustion(t *testing.T) {
 		h.say(hello(3, 1, "NULL"), ready("PUB"))
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()
-		err := l.run(ctx, func(_ context.Context, c *Conn) {
+		err := l.run(ctx, func(_ context.Context, c *Conn, _ *member) {
 			if took := time.Since(began); took < 5*time.Second || took > 20*time.Second {
 				t.Errorf("accepted after %v: neither busy nor given up is wanted", took)
 			}

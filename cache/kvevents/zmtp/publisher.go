@@ -61,7 +61,7 @@ func (p *Publisher) Listen(address string) (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.start(func() { _ = l.run(p.ctx, p.serve) }); err != nil {
+	if err := p.start(func() { _ = l.run(p.ctx, func(ctx context.Context, c *Conn, _ *member) { p.serve(ctx, c) }) }); err != nil {
 		l.ln.Close()
 		return nil, err
 	}

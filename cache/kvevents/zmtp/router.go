@@ -42,16 +42,26 @@ func (r *Router) Close() error { return r.listener.ln.Close() }
 // They are as they came over the wire, and so must replies be: the empty frame with which a request begins is one.
 //
 // reply sends one message to the peer that asked, as often as is wanted during the call. It blocks while the peer does
-// not read, and fails once Options.WriteTimeout has passed.
+// not read, and fails once Options.WriteTimeout has passed, or ctx ends. After that nothing more of the peer is handled,
+// however much it has asked already.
 func (r *Router) Serve(ctx context.Context, handle func(remote net.Addr, frames [][]byte, reply func(frames ...[]byte) error)) error {
-	return r.listener.run(ctx, func(ctx context.Context, c *Conn) {
+	return r.listener.run(ctx, func(ctx context.Context, c *Conn, _ *member) {
 		defer context.AfterFunc(ctx, func() { c.Close() })()
+		broken := false
+		reply := func(frames ...[]byte) error {
+			err := context.Cause(ctx)
+			if err == nil {
+				err = c.Send(frames...)
+			}
+			broken = broken || err != nil
+			return err
+		}
 		for {
 			frames, err := c.Receive()
-			if err != nil {
+			if err != nil || broken || ctx.Err() != nil {
 				return
 			}
-			handle(c.RemoteAddr(), frames, c.Send)
+			handle(c.RemoteAddr(), frames, reply)
 		}
 	})
 }

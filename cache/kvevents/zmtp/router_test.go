@@ -154,3 +154,46 @@ func TestRouterEnds(t *testing.T) {
 		t.Errorf("Serve returned %v", err)
 	}
 }
+
+// What a peer has asked for already, and is in the connection's buffer, is not handled once Serve is to end, nor once the
+// peer cannot be answered.
+func TestRouterLeavesWhatWasAsked(t *testing.T) {
+	for name, o := range map[string]Options{"end": {}, "peer that does not read": {WriteTimeout: 50 * time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			r, err := ListenRouter("127.0.0.1:0", RouterOptions{Options: o})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			handled := make(chan struct{}, 1000)
+			go func() {
+				ended <- r.Serve(ctx, func(_ net.Addr, _ [][]byte, reply func(frames ...[]byte) error) {
+					handled <- struct{}{}
+					if o.WriteTimeout == 0 {
+						cancel()
+					}
+					for reply(make([]byte, 1<<20)) == nil {
+					}
+				})
+			}()
+			c, err := Dial(t.Context(), r.Addr().String(), DEALER, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			var asks [][]byte // written at once, so that the Router reads them at once
+			for range 100 {
+				asks = append(asks, appendMessage(nil, [][]byte{[]byte("ask")}))
+			}
+			must(t, c.writeBatch(asks))
+			eventually(t, "the connection ends", func() bool { return r.Counts().Open == 0 })
+			cancel()
+			came(t, ended)
+			if n := len(handled); n != 1 {
+				t.Errorf("%d of 100 requests were handled", n)
+			}
+		})
+	}
+}
