@@ -14,12 +14,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sluice-epp/sluice/cache/kvevents/wire"
 	"github.com/sluice-epp/sluice/cache/kvevents/zmtp"
 )
 
-// Acceptor is where engines connect that publish by connecting. Whose a connection is tells its remote address, where only
-// one endpoint has it, and else the topic, kv@IP:PORT@MODEL. One Acceptor serves all feeds.
+// Acceptor is where engines connect that publish by connecting. Whose a message is tells its topic, where that is
+// kv@IP:PORT@MODEL, and else the connection's remote address, where only one endpoint has it. One Acceptor serves all feeds.
 type Acceptor struct {
 	socket *zmtp.Acceptor
 	logger *slog.Logger
@@ -52,6 +51,20 @@ func (a *Acceptor) at(ip netip.Addr) *house {
 	return h
 }
 
+// only is the feed of the only endpoint with an address, nil where there is none or several.
+func (h *house) only() *Feed {
+	if h == nil || len(h.feeds) != 1 {
+		return nil
+	}
+	for _, f := range h.feeds {
+		return f
+	}
+	return nil
+}
+
+// inhabited reports whether any endpoint has the address.
+func (h *house) inhabited() bool { return h != nil && len(h.feeds) > 0 }
+
 // tidy drops an address that nothing has any more; the lock is held.
 func (a *Acceptor) tidy(ip netip.Addr) {
 	if h := a.byIP[ip]; h != nil && len(h.feeds)+len(h.guests) == 0 {
@@ -65,24 +78,30 @@ func Listen(address string, maxMessageBytes int, logger *slog.Logger) (*Acceptor
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	maxMessageBytes = cmp.Or(maxMessageBytes, DefaultMaxMessageBytes)
-	socket, err := zmtp.ListenSubscriber(address, zmtp.AcceptorOptions{
+	a := newAcceptor(logger)
+	if err := a.listen(address, maxGuests, cmp.Or(maxMessageBytes, DefaultMaxMessageBytes)); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *Acceptor) listen(address string, guests, maxMessageBytes int) (err error) {
+	a.socket, err = zmtp.ListenSubscriber(address, zmtp.AcceptorOptions{
+		MaxConnections: guests, Worth: a.worth,
 		Options: zmtp.Options{
 			MaxFrameBytes: maxMessageBytes, Budget: zmtp.NewBudget(guestsUnderWay * maxMessageBytes), HandshakeTimeout: dialTimeout,
 		},
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	a := newAcceptor(logger)
-	a.socket = socket
 	ctx, end := context.WithCancel(context.Background())
 	a.end = end
 	go func() {
 		defer close(a.done)
-		a.err = socket.Run(ctx, a.handler)
+		a.err = a.socket.Run(ctx, a.handler)
 	}()
-	return a, nil
+	return nil
 }
 
 func newAcceptor(logger *slog.Logger) *Acceptor {
@@ -148,8 +167,18 @@ func (a *Acceptor) remove(f *Feed) {
 // addressOf is an ip:port in the one form that is compared.
 func addressOf(s string) (netip.AddrPort, error) {
 	address, err := netip.ParseAddrPort(s)
-	return netip.AddrPortFrom(address.Addr().Unmap().WithZone(""), address.Port()), err
+	return netip.AddrPortFrom(bare(address.Addr()), address.Port()), err
 }
+
+// ipOf is the IP address of a connection's other side, in that form.
+func ipOf(remote net.Addr) netip.Addr {
+	if tcp, ok := remote.(*net.TCPAddr); ok {
+		return bare(tcp.AddrPort().Addr())
+	}
+	return netip.Addr{}
+}
+
+func bare(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
 
 // named is the address in a topic kv@IP:PORT@MODEL.
 func named(topic string) (netip.AddrPort, bool) {
@@ -162,26 +191,60 @@ func named(topic string) (netip.AddrPort, bool) {
 	return address, err == nil
 }
 
-// byRemote is the feed of the only endpoint with a remote address, nil where there is none or several.
-func (a *Acceptor) byRemote(ip netip.Addr) *Feed {
+// whose is the feed of the messages under a topic on a connection. A topic that names an address says whose they are, one
+// without an IP address of a network (such as kv@0.0.0.0:PORT) by the port alone. Without a topic's word they are those of
+// the only endpoint with the connection's address. nil: nobody's. So they are too where the topic names another address
+// than the connection has and an endpoint has that: one of the two is wrong. A loopback address tells nothing.
+func (a *Acceptor) whose(remote netip.Addr, topic []byte) (f *Feed, by evidence) {
+	address, told := named(string(topic[:min(len(topic), maxTopicBytes)]))
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	if h := a.byIP[ip]; h != nil && len(h.feeds) == 1 {
-		for _, f := range h.feeds {
-			return f
-		}
+	h := a.byIP[remote]
+	if !told {
+		return h.only(), byRemote
 	}
-	return nil
+	ip := address.Addr()
+	if ip.IsUnspecified() || ip.IsLoopback() && !remote.IsLoopback() {
+		address = netip.AddrPortFrom(remote, address.Port())
+	} else if ip != remote && !remote.IsLoopback() && h.inhabited() {
+		return nil, byTopic
+	}
+	return a.feeds[address], byTopic
 }
 
-func (a *Acceptor) byTopic(topic string) *Feed {
-	address, ok := named(topic)
-	if !ok {
-		return nil
+// evidence is what tells whose a connection is.
+type evidence uint8
+
+const (
+	byRemote evidence = iota
+	byTopic
+)
+
+// holds reports whether a connection that was a feed's still is.
+func (a *Acceptor) holds(f *Feed, remote netip.Addr, by evidence) bool {
+	address, err := addressOf(f.endpoint.Address)
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return err == nil && a.feeds[address] == f && (by == byTopic || a.byIP[remote].only() == f)
+}
+
+// What makes a connection worth something, see zmtp.AcceptorOptions: whoever can connect may take the places that nobody
+// needs, and a connection from an endpoint's address always finds one.
+const (
+	worthUse     = 1 << iota // it brought messages of an endpoint
+	worthAddress             // an endpoint has its address
+)
+
+func (a *Acceptor) worth(remote net.Addr, h zmtp.Handler) (worth int) {
+	if g, ok := h.(*guest); ok && g.useful.Load() {
+		worth = worthUse
 	}
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	return a.feeds[address]
+	if a.byIP[ipOf(remote)].inhabited() {
+		worth |= worthAddress
+	}
+	return worth
 }
 
 // nobodys counts a message that belongs to no endpoint.
@@ -192,146 +255,7 @@ func (a *Acceptor) nobodys(remote net.Addr, topic []byte) {
 	a.stats.Unattributed.Add(1)
 	if now := time.Now(); now.Sub(a.said) >= quiet {
 		a.said = now
-		a.logger.Warn("KV events of an engine that is no endpoint's; where several endpoints share an address the topic must be kv@IP:PORT@MODEL",
+		a.logger.Warn("KV events of an engine that is no endpoint's; a topic kv@IP:PORT@MODEL must name the endpoint's address, as it has to where several endpoints share one",
 			"remote", remote.String(), "topic", string(topic[:min(len(topic), 128)]))
-	}
-}
-
-func (a *Acceptor) handler(remote net.Addr) zmtp.Handler {
-	g := &guest{acceptor: a, remote: remote, links: make(map[string]*link)}
-	if address, err := addressOf(remote.String()); err == nil {
-		g.ip = address.Addr()
-	}
-	return g
-}
-
-// guest is a connection that an engine made, or something between engines and this process that passes on what several
-// publish. It implements zmtp.Handler.
-type guest struct {
-	acceptor *Acceptor
-	remote   net.Addr
-	ip       netip.Addr
-
-	mu    sync.Mutex // taken before the acceptor's and the feeds'
-	gone  bool
-	seen  uint64           // acceptor.changed when links were made
-	whole *link            // of all messages; nil: the topic tells
-	links map[string]*link // by topic; nil values: nobody's
-}
-
-// maxTopics is the most topics of one connection that are told apart, and maxTopicBytes the longest of them: kv@ with an
-// address and a model's name.
-const (
-	maxTopics     = 4096
-	maxTopicBytes = 1024
-)
-
-// Connected implements zmtp.Handler.
-func (g *guest) Connected(net.Addr) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	a := g.acceptor
-	a.mu.Lock()
-	a.at(g.ip).guests[g] = struct{}{}
-	a.mu.Unlock()
-	g.look()
-}
-
-// look finds out whose the connection is, at its beginning and whenever feeds came or went.
-func (g *guest) look() {
-	g.seen = g.acceptor.changed.Load()
-	f := g.acceptor.byRemote(g.ip)
-	if f == nil {
-		g.leave(&g.whole)
-	} else if g.whole == nil || g.whole.feed != f {
-		g.leave(&g.whole)
-		g.whole = g.connect(f)
-	}
-	for topic, l := range g.links {
-		if l == nil || f != nil || g.acceptor.byTopic(topic) != l.feed {
-			delete(g.links, topic)
-			g.leave(&l) // again where it has several topics, which says nothing new
-		}
-	}
-}
-
-func (g *guest) connect(f *Feed) *link {
-	l := f.accept(g.remote)
-	if l != nil {
-		l.Connected(g.remote)
-	}
-	return l
-}
-
-// leave tells a feed that it is no longer its connection.
-func (g *guest) leave(l **link) {
-	if *l != nil {
-		(*l).Disconnected(nil)
-	}
-	*l = nil
-}
-
-// Message implements zmtp.Handler.
-func (g *guest) Message(frames [][]byte) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.acceptor.changed.Load() != g.seen {
-		g.look()
-	}
-	l := g.whole
-	if l == nil {
-		l = g.byTopic(frames)
-	}
-	if l == nil {
-		var topic []byte
-		if len(frames) > 0 {
-			topic = frames[0]
-		}
-		g.acceptor.nobodys(g.remote, topic)
-		return
-	}
-	l.Message(frames)
-}
-
-// byTopic is the link of a message's topic, nil where that names no endpoint.
-func (g *guest) byTopic(frames [][]byte) *link {
-	topic, _, _, err := wire.ParseFrames(frames)
-	if err != nil || len(topic) > maxTopicBytes {
-		return nil
-	}
-	l, known := g.links[string(topic)]
-	if known || len(g.links) == maxTopics {
-		return l
-	}
-	f := g.acceptor.byTopic(string(topic))
-	for _, other := range g.links {
-		if other != nil && other.feed == f {
-			l = other // an engine may use several topics
-		}
-	}
-	if l == nil && f != nil {
-		l = g.connect(f)
-	}
-	g.links[string(topic)] = l
-	return l
-}
-
-// Disconnected implements zmtp.Handler.
-func (g *guest) Disconnected(err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.gone = true
-	a := g.acceptor
-	a.mu.Lock()
-	delete(a.at(g.ip).guests, g)
-	a.tidy(g.ip)
-	a.mu.Unlock()
-	if g.whole != nil {
-		g.whole.Disconnected(err)
-	}
-	for _, l := range g.links {
-		if l != nil {
-			l.Disconnected(err)
-		}
 	}
 }

@@ -73,7 +73,7 @@ func TestGuestByAddress(t *testing.T) {
 		_, a := h.follow("10.0.0.5:8000")
 		_, b := h.follow("10.0.0.6:8000")
 		v := h.visit("10.0.0.5:41234", "", 1)
-		w := h.visit("[::ffff:10.0.0.6]:41234", "kv@10.0.0.5:8000@m", 2) // the address goes before the topic
+		w := h.visit("[::ffff:10.0.0.6]:41234", "kv@10.0.0.5@m", 2) // which names no port
 		v.publish()
 		w.publish()
 		v.publish()
@@ -119,33 +119,108 @@ func TestGuestByTopic(t *testing.T) {
 	})
 }
 
-// Whoever can connect may send any topics: they are bounded in number and in length.
+// Two engines share an address, and only one of them is an endpoint: what the other one says is nobody's, whoever of them
+// connects first, and however its topic writes the address.
+func TestGuestOfANeighbour(t *testing.T) {
+	for _, topic := range []string{
+		"kv@10.0.0.5:8001@m", "kv@[::ffff:10.0.0.5]:8001@m", "kv@0.0.0.0:8001@m", "kv@[::]:8001@m", "kv@127.0.0.1:8001@m",
+		"kv@10.0.0.6:8000@m", // which contradicts the connection
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newInn(t)
+			_, a := h.follow("10.0.0.5:8000")
+			w := h.visit("10.0.0.5:41235", topic, 2)
+			v := h.visit("10.0.0.5:41234", "kv@"+strings.Replace(topic[3:], "8001", "8000", 1), 1)
+			v.topic = "kv@10.0.0.5:8000@m"
+			w.publish()
+			v.publish()
+			w.publish()
+			v.publish()
+			w.leave()
+			v.publish()
+			if got, want := a.take(0), "1.0 live 1.1 1.2"; got != want {
+				t.Errorf("%s: heard %q, want %q", topic, got, want)
+			}
+			if s := h.r.stats; s.Unattributed.Load() != 2 || s.RankConflicts.Load() != 0 {
+				t.Errorf("%s: %d messages of nobody, %d conflicts", topic, s.Unattributed.Load(), s.RankConflicts.Load())
+			}
+			v.leave()
+			if s := h.r.stats; s.Connections.Load() != s.ConnectFailures.Load() || a.stateOf(0) != cursor.Degraded {
+				t.Errorf("%s: %d connections, %d ended, %s", topic, s.Connections.Load(), s.ConnectFailures.Load(), a.stateOf(0))
+			}
+		})
+	}
+}
+
+// An engine that listens on every address says so in its topic: its connection tells the address.
+func TestGuestOfEveryAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newInn(t)
+		_, a := h.follow("10.0.0.5:8000")
+		_, b := h.follow("10.0.0.5:8001", func(e *scheduling.Endpoint, _ *Config) { e.Rank = 1 })
+		_, c := h.follow("127.0.0.2:8000")
+		for _, x := range []struct {
+			remote, topic string
+			rank          int
+			rec           *recorder
+			want          string
+		}{
+			{"10.0.0.5:41234", "kv@0.0.0.0:8000@m", 0, a, "1.0 live"},
+			{"10.0.0.5:41235", "kv@[::]:8001@m", 1, b, "1.0 live"},
+			{"127.0.0.1:41236", "kv@127.0.0.2:8000@m", 0, c, "1.0 live"}, // loopback tells nothing
+		} {
+			v := h.visit(x.remote, x.topic, 1)
+			v.rank = x.rank
+			v.publish()
+			if got := x.rec.take(x.rank); got != x.want {
+				t.Errorf("%s from %s: heard %q, want %q", x.topic, x.remote, got, x.want)
+			}
+		}
+	})
+}
+
+// Whoever can connect may send any topics: of one connection nothing is kept but the last one, and of that not all.
 func TestTopicsOfNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInn(t)
 		_, a := h.follow("10.0.0.5:8000")
 		many := h.visit("10.0.0.99:41234", "", 1)
-		for i := range 2 * maxTopics {
+		const number = 10_000
+		for i := range number {
 			many.topic = fmt.Sprintf("kv@10.0.0.7:%d@m", i)
 			many.publish()
 		}
-		long := h.visit("10.0.0.99:41235", "kv@10.0.0.5:8000@", 1)
-		long.topic += strings.Repeat("m", maxTopicBytes-len(long.topic))
+		long := h.visit("10.0.0.99:41235", "kv@10.0.0.5:8000@"+strings.Repeat("m", 1<<20), 1)
 		long.publish()
-		for range 10 {
-			long.topic += "m"
-			long.publish()
-		}
-		if got, want := a.take(0), "1.0 live"; got != want {
+		long.publish()
+		if got, want := a.take(0), "1.0 live 1.1"; got != want {
 			t.Errorf("heard %q, want %q", got, want)
 		}
-		if n := h.r.stats.Unattributed.Load(); n != 2*maxTopics+10 {
+		long.topic = "kv@" + strings.Repeat("1", maxTopicBytes) + "@10.0.0.5:8000"
+		long.publish()
+		if n := h.r.stats.Unattributed.Load(); n != number+1 {
 			t.Errorf("%d messages of nobody", n)
 		}
-		for _, v := range []*visitor{many, long} {
-			if g, ok := v.Handler.(*guest); !ok || len(g.links) != map[*visitor]int{many: maxTopics, long: 1}[v] {
-				t.Errorf("%d topics are kept", len(g.links))
+		for v, stays := range map[*visitor]int{many: 0, long: 1} {
+			if g, ok := v.Handler.(*guest); !ok || len(g.stays) != stays || len(g.topic) > maxTopicBytes || cap(g.topic) > 2*maxTopicBytes {
+				t.Errorf("%d feeds and %d bytes of a topic are kept", len(g.stays), cap(g.topic))
 			}
+		}
+	})
+}
+
+// A message that cannot be read is of whom the one before was.
+func TestUnreadableMessageOfAGuest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newInn(t)
+		h.follow("10.0.0.5:8000")
+		v := h.visit("10.0.0.5:41234", "", 1)
+		v.Message([][]byte{[]byte("one")})
+		w := h.visit("10.0.0.5:41235", "kv@10.0.0.5:8001@m", 2)
+		w.publish()
+		w.Message([][]byte{[]byte("one")})
+		if s := h.r.stats; s.Faults(FaultFrames) != 1 || s.Unattributed.Load() != 2 {
+			t.Errorf("%d unreadable, %d of nobody", s.Faults(FaultFrames), s.Unattributed.Load())
 		}
 	})
 }
@@ -190,12 +265,13 @@ func TestGuestWhenFeedsComeAndGo(t *testing.T) {
 		}
 		g, b := h.follow("10.0.0.5:8001", func(e *scheduling.Endpoint, _ *Config) { e.Rank = 1 }) // now the topic decides
 		v.publish()
-		if got, want := a.take(0), "degraded 1.2 live"; got != want {
+		if got, want := a.take(0), "1.2"; got != want {
 			t.Errorf("heard %q, want %q", got, want)
 		}
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
+		v.topic = ""
 		v.publish() // the address is the other one's alone now
 		if got := a.take(0); got != "" {
 			t.Errorf("heard %q after Close", got)
@@ -358,29 +434,6 @@ func TestGuestOrHost(t *testing.T) {
 		h.visit("10.0.0.5:41234", "", 1).publish()
 		if got, want := a.take(0), "1.0 live"; got != want {
 			t.Errorf("heard %q, want %q", got, want)
-		}
-	})
-}
-
-func TestTopicsOfAGuestAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newInn(t)
-		_, a := h.follow("10.0.0.5:8000")
-		v := h.visit("10.0.0.99:41234", "kv@10.0.0.5:8000@m", 1)
-		v.publish()
-		for i := range maxTopics + 5 {
-			w := &visitor{Handler: v.Handler, topic: fmt.Sprint("topic ", i)}
-			w.publish()
-		}
-		if n := len(v.Handler.(*guest).links); n != maxTopics {
-			t.Errorf("%d topics are told apart", n)
-		}
-		v.publish()
-		if got := a.take(0); got != "1.0 live 1.1" {
-			t.Errorf("heard %q", got)
-		}
-		if n := h.r.stats.Unattributed.Load(); n != maxTopics+5 {
-			t.Errorf("%d messages of nobody", n)
 		}
 	})
 }

@@ -8,8 +8,9 @@
 // for all ranks of one endpoint, come one at a time. Feeds share nothing but an [Acceptor]: an engine that is dead, in
 // whatever way, holds up its own Feed only.
 //
-// Whose a message is. The connection tells the endpoint, the batch tells the rank; topics are free text that engines are
-// configured with, and count only where several engines connect from one address.
+// Whose a message is. The connection tells the endpoint, the batch tells the rank. Topics are free text that engines are
+// configured with; where an engine connects by itself, from an address that it may share, one that names an endpoint's
+// address tells whose it is.
 //
 // Limits. All are constants in limits.go; what exceeds one is dropped and counted in [Stats], and the log says so at most
 // once a minute for each endpoint and kind of trouble.

@@ -22,6 +22,8 @@ const (
 	// all engines that connect by themselves, in largest messages, without the first 256 KiB of each.
 	underWay       = 2
 	guestsUnderWay = 8
+	// maxGuests is the most engines that may be connected by themselves, handshakes included.
+	maxGuests = 4096
 	// maxAnswer is the most bytes of an answer to a question where an engine publishes.
 	maxAnswer = 1 << 20
 	// maxSnapshot is the most bytes of the batches of one snapshot.

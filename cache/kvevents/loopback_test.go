@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -325,6 +326,9 @@ func TestAcceptorOnLoopback(t *testing.T) {
 		if err := p.Connect(a.Addr().String()); err != nil {
 			t.Fatal(err)
 		}
+		for i := range c.frames { // the engines that these are of called themselves the same
+			c.frames[i].Topic = bytes.Replace(c.frames[i].Topic, []byte("127.0.0.1"), []byte(c.ip), 1)
+		}
 		p.send(c.frames...)
 		rec.await(t, 0, 2, cursor.Live)
 		if n := a.Counts().Open; n != i+1 {
@@ -342,6 +346,66 @@ func TestAcceptorOnLoopback(t *testing.T) {
 	}
 	if _, err := Listen("nonsense", 0, nil); err == nil {
 		t.Error("no error for an address that is none")
+	}
+}
+
+// However many connect that nobody needs, an endpoint's engine gets in, is heard, and stays.
+func TestAcceptorUnderAFlood(t *testing.T) {
+	a := newAcceptor(slog.New(slog.DiscardHandler))
+	if err := a.listen("127.0.0.1:0", 8, DefaultMaxMessageBytes); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	rec := newRecorder(t)
+	f := Follow(&scheduling.Endpoint{EndpointSpec: scheduling.EndpointSpec{
+		Address: "127.0.0.2:8000", KVEvents: scheduling.KVEvents{Bind: true},
+	}}, Config{}, Options{Acceptor: a}, rec.open)
+	t.Cleanup(func() { f.Close() })
+	connect := func(ip string) publisher {
+		o := dialFrom(ip)
+		o.Backoff = zmtp.Backoff{Min: time.Hour, Max: time.Hour}
+		p := publisher{zmtp.NewPublisher(o), t}
+		t.Cleanup(func() { p.Close() })
+		if err := p.Connect(a.Addr().String()); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	crowd := func() {
+		t.Helper()
+		for i := range 20 {
+			before := a.Counts()
+			connect("127.0.0.1")
+			eventually(t, "one more", func() bool {
+				now := a.Counts()
+				return now.Open+int(now.Refused) > before.Open+int(before.Refused)
+			})
+			if i == 0 {
+				continue
+			}
+			nc, err := net.Dial("tcp", a.Addr().String()) // one that does not say what it is
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { nc.Close() })
+		}
+		eventually(t, "all are seen", func() bool { return a.Counts().Open == 8 })
+	}
+	crowd()
+	p := connect("127.0.0.2")
+	eventually(t, "the engine is in", func() bool { return p.Subscribers() == 1 })
+	crowd()
+	first, _ := split(kvtest.Captures(t, "kv_restart_b32"), "x1_")
+	for i := range first {
+		first[i].Topic = nil
+	}
+	p.send(first...)
+	rec.await(t, 0, 2, cursor.Live)
+	crowd()
+	p.send(kvtest.Frame{Seq: 2, Payload: first[0].Payload})
+	rec.await(t, 0, 3, cursor.Live)
+	if n := a.Counts().Refused; n < 20 {
+		t.Errorf("%d had to go", n)
 	}
 }
 
