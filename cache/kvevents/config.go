@@ -14,7 +14,8 @@ import (
 // Sink takes what one source (endpoint instance, data-parallel rank) says. Its methods are called one at a time, and must
 // not call the Feed.
 type Sink interface {
-	// Apply takes the events of a message, which are valid during the call only.
+	// Apply takes the events of a message, which are valid during the call only. Of a message that cannot be read it takes,
+	// when that comes, a batch without events and Bad 1: it tells that the source was heard, and has no place in the order.
 	Apply(b *wire.Batch)
 	// Forget makes everything before void.
 	Forget(cause cursor.Cause)

@@ -180,30 +180,34 @@ func (l *link) Message(frames [][]byte) {
 		return
 	}
 	if err != nil {
-		f.bad(faultOf(err), err)
+		f.bad(l.only(), faultOf(err), err)
 		return
 	}
 	f.stats.Bytes.Add(int64(len(payload)))
 	if seq == wire.ReplayEnd {
-		f.bad(FaultSequence, nil)
+		f.bad(l.only(), FaultSequence, nil)
 		return
 	}
 	if !bytes.HasPrefix(topic, f.topic) {
 		return // an engine that connected sends all that it has
 	}
 	m, err := read(&f.decoder, seq, payload)
+	s := l.source(&m)
 	if err != nil {
-		f.bad(faultOf(err), err)
+		f.bad(s, faultOf(err), err)
 	}
-	if s := l.source(&m); s != nil {
+	if s != nil {
 		s.heard = l
 		s.do(s.cursor.Live(time.Now(), m.Message), &m)
 	}
 }
 
-// bad counts a message that cannot be read.
-func (f *Feed) bad(fault Fault, err error) {
+// bad counts a message that cannot be read, and tells its source, nil where that is not known.
+func (f *Feed) bad(s *source, fault Fault, err error) {
 	f.stats.fault(fault)
+	if s != nil {
+		s.sink.Apply(&wire.Batch{Bad: 1})
+	}
 	if f.may(aboutMessages) {
 		f.logger.Warn("a message with KV events cannot be read", "fault", fault.String(), "error", err)
 	}
@@ -225,7 +229,7 @@ func (l *link) source(m *message) *source {
 			s = f.add(rank)
 		}
 		if s == nil {
-			f.bad(FaultRank, nil)
+			f.bad(nil, FaultRank, nil)
 			return nil
 		}
 	}

@@ -67,6 +67,10 @@ func (e ear) enter() func() {
 
 func (e ear) Apply(b *wire.Batch) {
 	defer e.enter()()
+	if b.Time == 0 && len(b.Events) == 0 && b.Bad == 1 {
+		e.note("unreadable")
+		return
+	}
 	name := fmt.Sprintf("%d.%d", int(b.Time)/100_000, int(b.Time)%100_000)
 	e.r.known[e.rank] = append(e.r.known[e.rank], name)
 	e.note("%s", name)

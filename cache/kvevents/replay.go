@@ -132,7 +132,7 @@ func (r *replay) reply(d *wire.Decoder, seq uint64, payload []byte) (moved bool,
 		return false, errSuperseded
 	}
 	if readErr != nil {
-		f.bad(faultOf(readErr), readErr)
+		f.bad(s, faultOf(readErr), readErr)
 	}
 	if b := m.batch; b != nil && b.HasRank && b.Rank != s.rank && !(f.find(b.Rank) == nil && s.rename(b.Rank)) {
 		return false, nil // of another rank on the same socket

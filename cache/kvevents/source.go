@@ -90,14 +90,14 @@ func (s *source) carryOut(step cursor.Step, m *message) {
 	case cursor.Apply:
 		s.apply(m)
 		if step.Keep {
-			s.hold(m)
+			s.hold(m, true)
 		}
 	case cursor.Ignore:
 		if !m.replayed {
 			stats.Duplicates.Add(1)
 		}
 	case cursor.Hold:
-		s.hold(m)
+		s.hold(m, false)
 	}
 	switch step.Ask {
 	case cursor.AskReplay:
@@ -124,14 +124,17 @@ func (s *source) apply(m *message) {
 	s.sink.Apply(m.batch)
 }
 
-// hold keeps a copy of a message.
-func (s *source) hold(m *message) {
+// hold keeps a copy of a message. One that was applied is lost only if a sign of a restart still comes; where there are too
+// many of these they are let go of without a word.
+func (s *source) hold(m *message, applied bool) {
 	stats := s.feed.stats
 	size := len(m.payload) + heldBytes
 	if len(s.held) == maxHeld || s.bytes+len(m.payload) > maxHeldBytes || s.feed.held+size > maxHeldOfAll {
-		stats.Dropped.Add(int64(len(s.held)) + 1)
-		if s.feed.may(aboutOverflow) {
-			s.feed.logger.Warn("too many KV events wait for a replay and are dropped", "rank", s.rank, "messages", len(s.held)+1)
+		if !applied {
+			stats.Dropped.Add(int64(len(s.held)) + 1)
+			if s.feed.may(aboutOverflow) {
+				s.feed.logger.Warn("too many KV events wait for a replay and are dropped", "rank", s.rank, "messages", len(s.held)+1)
+			}
 		}
 		s.carryOut(s.cursor.Overflowed(), nil)
 		return

@@ -23,8 +23,8 @@ type Stats struct {
 	TooLarge atomic.Int64
 	// Gaps are live messages that follow on missing ones.
 	Gaps atomic.Int64
-	// Held are messages of which copies are held now, HeldBytes their payloads; Dropped are those that were held and dropped
-	// because they were too many.
+	// Held are messages of which copies are held now, HeldBytes their payloads; Dropped are those that waited for a replay
+	// and were dropped because they were too many.
 	Held, HeldBytes, Dropped atomic.Int64
 	// Connections are connections to publishers, ConnectFailures attempts that failed and connections that ended.
 	Connections, ConnectFailures atomic.Int64
