@@ -1,6 +1,10 @@
 package engine
 
-import "sync"
+import (
+	"cmp"
+	"slices"
+	"sync"
+)
 
 // maxHistoryBytes bounds the payloads kept for replay beside their number.
 const maxHistoryBytes = 256 << 20
@@ -33,17 +37,13 @@ func (h *history) add(b batch) {
 	}
 }
 
-// from returns the batches kept from a sequence number on.
-func (h *history) from(seq uint64) []batch {
+// from puts batches kept from a sequence number on into buf, as many as fit. Numbers are ascending; what the model's
+// goroutine waits for is a search and this copy.
+func (h *history) from(seq uint64, buf []batch) []batch {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var out []batch
-	for _, b := range h.kept {
-		if b.seq >= seq {
-			out = append(out, b)
-		}
-	}
-	return out
+	i, _ := slices.BinarySearchFunc(h.kept, seq, func(b batch, seq uint64) int { return cmp.Compare(b.seq, seq) })
+	return buf[:copy(buf[:cap(buf)], h.kept[i:])]
 }
 
 // size is the number of batches kept and their bytes.

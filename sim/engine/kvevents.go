@@ -278,18 +278,34 @@ func sequence(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq
 var endOfReplay = bytes.Repeat([]byte{0xff}, 8)
 
 // replay answers a request for the batches from a sequence number on: a message for each that is
-// kept, then an end marker. Requests of another form get no answer, as in vLLM.
+// kept, then an end marker. Those that are published meanwhile are not among them, and those that a
+// slow reader lets fall out of the history are missing. Requests of another form get no answer, as
+// in vLLM.
 func (e *events) replay(_ net.Addr, frames [][]byte, reply func(...[]byte) error) {
 	if len(frames) != 2 || len(frames[1]) != 8 {
 		return
 	}
-	for _, b := range e.history.from(binary.BigEndian.Uint64(frames[1])) {
-		if reply(nil, e.topic, sequence(b.seq), b.payload) != nil {
-			return
+	buf := make([]batch, 0, replayChunk)
+	for next, end := binary.BigEndian.Uint64(frames[1]), e.published.Load(); next < end; {
+		some := e.history.from(next, buf)
+		if len(some) == 0 {
+			break
 		}
+		for _, b := range some {
+			if b.seq >= end {
+				break
+			}
+			if reply(nil, e.topic, sequence(b.seq), b.payload) != nil {
+				return
+			}
+		}
+		next = some[len(some)-1].seq + 1
 	}
 	_ = reply(nil, nil, endOfReplay, nil) // who asked learns by its absence
 }
+
+// replayChunk is how many batches a replay takes out of the history at once.
+const replayChunk = 64
 
 // source is an entry of /kv_event_sources.
 type source struct {

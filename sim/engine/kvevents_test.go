@@ -205,6 +205,83 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// A replay is taken out of the history piece by piece, without what is published meanwhile, and without the batches that
+// are gone by the time.
+func TestReplayOfALongHistory(t *testing.T) {
+	s := startServer(t, Config{Speed: fast, KVEvents: &KVEvents{}})
+	e := s.present().events
+	const batches = 3*replayChunk + 7
+	publish := func() {
+		e.history.add(batch{seq: e.published.Load(), payload: []byte("x")})
+		e.published.Add(1)
+	}
+	var want []uint64
+	for seq := range uint64(batches) {
+		if seq == replayChunk+3 {
+			e.published.Add(1) // lost
+			continue
+		}
+		publish()
+		want = append(want, seq)
+	}
+	if diff := cmp.Diff(want, numbers(replay(t, s, 0))); diff != "" {
+		t.Errorf("from 0 (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want[replayChunk+2:], numbers(replay(t, s, replayChunk+2))); diff != "" {
+		t.Errorf("from the middle (-want +got):\n%s", diff)
+	}
+	var got []uint64
+	ended := false
+	e.replay(nil, [][]byte{nil, sequence(0)}, func(frames ...[]byte) error {
+		if ended = frames[1] == nil && bytes.Equal(frames[2], endOfReplay); ended {
+			return nil
+		}
+		if got = append(got, binary.BigEndian.Uint64(frames[2])); len(got) == 1 {
+			e.history.steps = 10
+		}
+		publish()
+		return nil
+	})
+	if !ended || !slices.Equal(got, want[:replayChunk]) {
+		t.Errorf("%v, while all of it was replaced", got)
+	}
+	if len(e.history.from(0, make([]batch, 0, 5))) != 5 {
+		t.Error("more is taken at once than there is room for")
+	}
+}
+
+// The server closes at once although readers of replays have asked for far more than they read.
+func TestCloseAmidReplays(t *testing.T) {
+	s := startServer(t, Config{Speed: fast, KVEvents: &KVEvents{}})
+	e := s.present().events
+	for seq := range uint64(5000) {
+		e.history.add(batch{seq: seq, payload: make([]byte, 2000)})
+	}
+	e.published.Store(5000)
+	for range 10 {
+		c, err := zmtp.Dial(t.Context(), s.KVEvents().Replay, zmtp.DEALER, zmtp.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for range 2000 {
+			if err := c.Send(nil, sequence(0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Receive(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun := time.Now()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("closed after %v", took)
+	}
+}
+
 func TestHistoryIsBounded(t *testing.T) {
 	h := history{steps: 10, maxBytes: 100}
 	for seq := range uint64(1000) {
@@ -218,7 +295,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Errorf("%d batches of %d bytes, want 6 of 95", n, size)
 	}
 	h.add(batch{seq: 1001, payload: make([]byte, 1000)})
-	if got := h.from(0); len(got) != 1 || got[0].seq != 1001 {
+	if got := h.from(0, make([]batch, 0, 2)); len(got) != 1 || got[0].seq != 1001 {
 		t.Errorf("%d batches beside a large one", len(got))
 	}
 	if cap(h.kept) > 64 {
