@@ -312,6 +312,20 @@ func TestValidateNamesEveryFault(t *testing.T) {
 	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "maxModelLen: 32768 tokens need 2048 blocks") {
 		t.Errorf("error = %v", err)
 	}
+	p.BlockSize, p.NumBlocks, p.OffloadBlocks, p.MaxModelLen = math.MaxInt, math.MaxInt, math.MaxInt, math.MaxInt
+	err = p.Validate()
+	for _, want := range []string{
+		"blockSize: must be <= 1048576, got 9223372036854775807", "numBlocks: must be <= 16777216, got 9223372036854775807",
+		"offloadBlocks: must be <= 16777216, got 9223372036854775807", "maxModelLen: must be <= 16777216, got 9223372036854775807",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v lacks %q", err, want)
+		}
+	}
+	p = DefaultParams()
+	if p.BlockSize, p.NumBlocks, p.OffloadBlocks, p.MaxModelLen = MaxBlockTokens, MaxBlocks, MaxBlocks, MaxModelTokens; p.Validate() != nil {
+		t.Errorf("the bounds themselves: %v", p.Validate())
+	}
 }
 
 func BenchmarkDecodeSteps(b *testing.B) {

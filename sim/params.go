@@ -7,6 +7,14 @@ import (
 	"time"
 )
 
+// What fits into memory: the most blocks of a medium, which take 40 bytes each, and the most tokens of a block, and of a
+// prompt and its output together.
+const (
+	MaxBlocks      = 1 << 24
+	MaxBlockTokens = 1 << 20
+	MaxModelTokens = 1 << 24
+)
+
 // Params describe an engine. [DefaultParams] gives values that can be used as they are.
 type Params struct {
 	BlockSize        int      // tokens in a KV block
@@ -74,17 +82,20 @@ func (p Params) Validate() error {
 	if p.OffloadBlocks < 0 {
 		errs = append(errs, fmt.Errorf("offloadBlocks: must be >= 0, got %d", p.OffloadBlocks))
 	}
-	if p.NumBlocks > math.MaxInt32-1 {
-		errs = append(errs, fmt.Errorf("numBlocks: must be below 2^31-1, got %d", p.NumBlocks))
+	atMost := func(name string, v, most int) {
+		if v > most {
+			errs = append(errs, fmt.Errorf("%s: must be <= %d, got %d", name, most, v))
+		}
 	}
-	if p.OffloadBlocks > math.MaxInt32-1 {
-		errs = append(errs, fmt.Errorf("offloadBlocks: must be below 2^31-1, got %d", p.OffloadBlocks))
-	}
+	atMost("blockSize", p.BlockSize, MaxBlockTokens)
+	atMost("numBlocks", p.NumBlocks, MaxBlocks)
+	atMost("offloadBlocks", p.OffloadBlocks, MaxBlocks)
+	atMost("maxModelLen", p.MaxModelLen, MaxModelTokens)
 	if p.MaxSeqs > p.MaxBatchedTokens {
 		errs = append(errs, fmt.Errorf("maxSeqs: must be <= maxBatchedTokens %d, since each decode takes one token, got %d",
 			p.MaxBatchedTokens, p.MaxSeqs))
 	}
-	if p.BlockSize > 0 && p.MaxModelLen > 0 && blocksFor(p.MaxModelLen, p.BlockSize) > p.NumBlocks {
+	if p.BlockSize > 0 && p.MaxModelLen > 0 && p.MaxModelLen <= MaxModelTokens && blocksFor(p.MaxModelLen, p.BlockSize) > p.NumBlocks {
 		errs = append(errs, fmt.Errorf("maxModelLen: %d tokens need %d blocks of %d, numBlocks is %d",
 			p.MaxModelLen, blocksFor(p.MaxModelLen, p.BlockSize), p.BlockSize, p.NumBlocks))
 	}
@@ -132,4 +143,10 @@ func (c StepCost) duration(l load) time.Duration {
 }
 
 // blocksFor is the number of blocks that hold the given tokens, the last one possibly partial.
-func blocksFor(tokens, blockSize int) int { return (tokens + blockSize - 1) / blockSize }
+func blocksFor(tokens, blockSize int) int {
+	n := tokens / blockSize
+	if tokens%blockSize > 0 {
+		n++
+	}
+	return n
+}

@@ -101,14 +101,14 @@ func (e *EngineCommand) Validate() error {
 	switch {
 	case !(e.Speed > 0) || e.Speed > maxSpeed:
 		return fmt.Errorf("--speed: must be > 0 and at most %d, got %g", maxSpeed, e.Speed)
-	case e.BlockSize < 1:
-		return fmt.Errorf("--block-size: must be >= 1, got %d", e.BlockSize)
-	case e.Blocks < 1:
-		return fmt.Errorf("--blocks: must be >= 1, got %d", e.Blocks)
-	case e.MaxModelLen < 0:
-		return fmt.Errorf("--max-model-len: must be >= 1, got %d", e.MaxModelLen)
-	case e.CPUBlocks < 0:
-		return fmt.Errorf("--cpu-blocks: must be >= 0, got %d", e.CPUBlocks)
+	case e.BlockSize < 1 || e.BlockSize > sim.MaxBlockTokens:
+		return fmt.Errorf("--block-size: must be from 1 to %d, got %d", sim.MaxBlockTokens, e.BlockSize)
+	case e.Blocks < 1 || e.Blocks > sim.MaxBlocks:
+		return fmt.Errorf("--blocks: must be from 1 to %d, got %d", sim.MaxBlocks, e.Blocks)
+	case e.MaxModelLen < 0 || e.MaxModelLen > sim.MaxModelTokens:
+		return fmt.Errorf("--max-model-len: must be from 1 to %d, got %d", sim.MaxModelTokens, e.MaxModelLen)
+	case e.CPUBlocks < 0 || e.CPUBlocks > sim.MaxBlocks:
+		return fmt.Errorf("--cpu-blocks: must be from 0 to %d, got %d", sim.MaxBlocks, e.CPUBlocks)
 	}
 	return e.Events.validate()
 }

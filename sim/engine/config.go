@@ -43,7 +43,12 @@ func (c Config) withDefaults() (Config, error) {
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, 64<<20)
 	p.BlockSize = cmp.Or(p.BlockSize, d.BlockSize)
 	p.NumBlocks = cmp.Or(p.NumBlocks, d.NumBlocks)
-	p.MaxModelLen = cmp.Or(p.MaxModelLen, min(d.MaxModelLen, p.NumBlocks*p.BlockSize))
+	if p.MaxModelLen == 0 {
+		p.MaxModelLen = d.MaxModelLen
+		if p.NumBlocks < d.MaxModelLen && p.BlockSize < d.MaxModelLen { // else it fits, or is refused
+			p.MaxModelLen = min(d.MaxModelLen, p.NumBlocks*p.BlockSize)
+		}
+	}
 	p.MaxBatchedTokens = cmp.Or(p.MaxBatchedTokens, d.MaxBatchedTokens)
 	p.MaxSeqs = cmp.Or(p.MaxSeqs, d.MaxSeqs)
 	p.MaxWaiting = cmp.Or(p.MaxWaiting, d.MaxWaiting)
