@@ -54,37 +54,59 @@ func (s *Server) limit(fields ...*number) (int, error) {
 	return s.cfg.DefaultMaxTokens, nil
 }
 
+// check refuses a task of too many sequences, or of none.
+func (t task) check() error {
+	if t.samples < 1 || t.samples > maxSequences || t.samples*len(t.prompts) > maxSequences {
+		return badRequest("n", "n must be at least 1 and %d prompts times n at most %d, got n=%d",
+			len(t.prompts), maxSequences, t.samples)
+	}
+	return nil
+}
+
 // generate hands a task to the model. The sequences of one prompt are next to one another. The
 // caller must abort the generation when it is done with it.
 func (s *Server) generate(l *loop, t task) (*generation, error) {
-	if t.samples < 1 || t.samples*len(t.prompts) > maxSequences {
-		return nil, badRequest("n", "n must be at least 1 and %d prompts times n at most %d, got n=%d",
-			len(t.prompts), maxSequences, t.samples)
+	if err := t.check(); err != nil {
+		return nil, err
 	}
-	var adapter string
-	if slices.Contains(s.cfg.Adapters, t.model) {
-		adapter = t.model
-	}
-	var jobs []*sim.Job
-	for _, prompt := range t.prompts {
+	lens, tokens := make([]int, len(t.prompts)), 0
+	for i, prompt := range t.prompts {
 		n, err := s.outputLen(prompt, t.maxTokens)
 		if err != nil {
 			return nil, err
 		}
-		for i := range t.samples {
-			jobs = append(jobs, &sim.Job{
-				Prompt: prompt, Output: s.writer.write(prompt, i, n, t.bare), Adapter: adapter, Salt: t.salt, Report: t.report,
-			})
-		}
+		lens[i] = n
+		tokens += n * t.samples
 	}
-	g := newGeneration(l, jobs)
-	switch err := l.submit(g); {
+	// Answers are written only once they have a place.
+	g := newGeneration(l, t.samples*len(t.prompts), tokens)
+	err := l.reserve(g)
+	if err == nil {
+		s.write(g, t, lens)
+		err = l.submit(g)
+	}
+	switch {
 	case errors.Is(err, sim.ErrQueueFull):
 		return nil, apiError{status: http.StatusServiceUnavailable, kind: "ServiceUnavailableError", message: err.Error()}
 	case err != nil:
 		return nil, err
 	}
 	return g, nil
+}
+
+// write makes up the answers of a task, of so many tokens by prompt.
+func (s *Server) write(g *generation, t task, lens []int) {
+	var adapter string
+	if slices.Contains(s.cfg.Adapters, t.model) {
+		adapter = t.model
+	}
+	for i, prompt := range t.prompts {
+		for sample := range t.samples {
+			g.jobs = append(g.jobs, &sim.Job{
+				Prompt: prompt, Output: s.writer.write(prompt, sample, lens[i], t.bare), Adapter: adapter, Salt: t.salt, Report: t.report,
+			})
+		}
+	}
 }
 
 // outputLen is how many tokens are generated after a prompt: as many as asked for, less what does

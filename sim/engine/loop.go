@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -31,6 +32,9 @@ type loop struct {
 	now, end time.Duration // model time: start and end of the current step
 	busy     bool          // a step is in progress
 	owners   map[*sim.Job]owner
+	promised int // sequences that have a place in the queue and are being written
+	answers  int // tokens of all answers that are being written, made or sent,
+	room     int // of at most so many
 
 	paused bool     // no step begins
 	asleep int      // level of sleep; 0 is none
@@ -46,7 +50,7 @@ type owner struct {
 func newLoop(model *sim.Engine, speed float64, m *metrics, e *events) *loop {
 	return &loop{
 		model: model, speed: speed, origin: time.Now(), metrics: m, events: e,
-		cmds: make(chan func()), done: make(chan struct{}), owners: make(map[*sim.Job]owner),
+		cmds: make(chan func()), done: make(chan struct{}), owners: make(map[*sim.Job]owner), room: maxAnswerTokens,
 	}
 }
 
@@ -138,10 +142,35 @@ func (l *loop) do(f func()) error {
 	}
 }
 
+// maxAnswerTokens bounds the answers that are held in memory together, 256 MiB: a full queue of the
+// longest ones would take a few GB.
+const maxAnswerTokens = 1 << 26
+
+// reserve gives a generation its places in the queue, before its answers are written; submit has to
+// follow. The error is [sim.ErrQueueFull] where there is no room.
+func (l *loop) reserve(g *generation) error {
+	var err error
+	closed := l.do(func() {
+		most, waiting := l.model.Params().MaxWaiting, l.model.Stats().Waiting+l.promised
+		switch {
+		case waiting+g.size > most:
+			err = fmt.Errorf("%w: %d more than %d waiting, maxWaiting is %d", sim.ErrQueueFull, g.size, waiting, most)
+		case l.answers+g.tokens > l.room:
+			err = fmt.Errorf("%w: %d tokens of answers more than %d under way, at most %d", sim.ErrQueueFull, g.tokens, l.answers, l.room)
+		default:
+			l.promised += g.size
+			l.answers += g.tokens
+			g.held = true
+		}
+	})
+	return errors.Join(closed, err)
+}
+
 // submit hands all sequences of a generation to the model, or none.
 func (l *loop) submit(g *generation) error {
 	var err error
 	closed := l.do(func() {
+		l.promised -= g.size
 		at := min(max(l.wall(), l.now), max(l.now, l.end))
 		for i, j := range g.jobs {
 			if err = l.model.Submit(at, j); err != nil {
@@ -176,12 +205,19 @@ func (l *loop) drop(g *generation) {
 			delete(l.owners, j)
 		}
 	}
+	if g.held {
+		l.answers -= g.tokens
+		g.held = false
+	}
 }
 
 // generation is the sequences of one request on their way through the model. The loop counts what
 // was made; the request's handler, woken by notify, sends it.
 type generation struct {
 	jobs   []*sim.Job
+	size   int  // number of jobs
+	tokens int  // of their outputs
+	held   bool // tokens count; of the loop's goroutine
 	loop   *loop
 	notify chan struct{} // holds one wake-up
 
@@ -197,10 +233,12 @@ const (
 	reasonAbort  = "abort"
 )
 
-func newGeneration(l *loop, jobs []*sim.Job) *generation {
+// newGeneration makes the generation of so many sequences with outputs of so many tokens together;
+// the jobs are yet to be added.
+func newGeneration(l *loop, size, tokens int) *generation {
 	return &generation{
-		jobs: jobs, loop: l, notify: make(chan struct{}, 1),
-		made: make([]int, len(jobs)), finished: make([]string, len(jobs)), progress: make([]sim.Progress, len(jobs)),
+		jobs: make([]*sim.Job, 0, size), size: size, tokens: tokens, loop: l, notify: make(chan struct{}, 1),
+		made: make([]int, size), finished: make([]string, size), progress: make([]sim.Progress, size),
 	}
 }
 

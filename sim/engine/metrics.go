@@ -89,9 +89,9 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	var s sim.Stats
 	var running, waiting string
-	asleep := 0
+	asleep, answers := 0, 0
 	if c.loop.do(func() {
-		s, asleep = c.loop.model.Stats(), c.loop.asleep
+		s, asleep, answers = c.loop.model.Stats(), c.loop.asleep, c.loop.answers
 		running, waiting = adapters(c.loop.model.Running()), adapters(c.loop.model.Waiting())
 	}) != nil {
 		return
@@ -145,6 +145,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		emit(counter, "vllm:external_prefix_cache_queries_total", "Prompt tokens looked up in the offload tier.", float64(s.OffloadQueries), c.m.labels)
 		emit(counter, "vllm:external_prefix_cache_hits_total", "Prompt tokens found in the offload tier.", float64(s.OffloadHits), c.m.labels)
 	}
+	emit(gauge, "sim:answer_tokens", "Tokens of the answers that are being made or sent.", float64(answers), c.m.labels)
 	if e := c.loop.events; e != nil {
 		batches, bytes := e.history.size()
 		emit(counter, "sim:kv_event_batches_total", "Batches of KV events, by sequence number.", float64(e.published.Load()), c.m.labels)

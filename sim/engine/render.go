@@ -68,6 +68,9 @@ const (
 
 // render makes what a render route answers for each prompt of a task.
 func (s *Server) render(c *call, prefix string, t task) ([]rendered, error) {
+	if err := t.check(); err != nil {
+		return nil, err
+	}
 	var req renderRequest
 	if err := decode(c.body, &req); err != nil {
 		return nil, err
