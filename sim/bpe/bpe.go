@@ -37,11 +37,12 @@ const (
 	Other // any other role; the role's name follows as text
 	End
 	Image // stands for a picture; a digest of it follows as text
+	Begin // precedes a text whose special tokens are asked for
 	numSpecial
 )
 
 var specialText = [numSpecial]string{
-	"<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|other|>", "<|end|>", "<|image|>",
+	"<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|other|>", "<|end|>", "<|image|>", "<|begin|>",
 }
 
 // maxIDs bounds the vocabulary, so that a pair of ids fits into the merge table's key.

@@ -29,7 +29,7 @@ func (s *Server) tokenize(c *call) error {
 			return err
 		}
 	case req.Prompt != nil:
-		tokens = s.tok.AppendMarked(tokens, *req.Prompt)
+		tokens = s.encode(*req.Prompt, bool(or(req.AddSpecial, true)))
 	default:
 		return missing("prompt")
 	}

@@ -10,6 +10,7 @@ type messagesRequest struct {
 	Messages     *[]message     `json:"messages"`
 	System       jsontext.Value `json:"system"`
 	Tools        jsontext.Value `json:"tools"`
+	TemplateArgs jsontext.Value `json:"chat_template_kwargs"`
 	MaxTokens    *number        `json:"max_tokens"`
 	Stream       flag           `json:"stream"`
 	cacheOptions `json:",inline"`

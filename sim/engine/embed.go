@@ -20,6 +20,7 @@ func (s *Server) embeddings(c *call) error {
 		Model        string         `json:"model"`
 		Input        jsontext.Value `json:"input"`
 		Encoding     string         `json:"encoding_format"`
+		AddSpecial   *flag          `json:"add_special_tokens"`
 		cacheOptions `json:",inline"`
 	}
 	if err := decode(c.body, &req); err != nil {
@@ -29,7 +30,7 @@ func (s *Server) embeddings(c *call) error {
 	if err != nil {
 		return err
 	}
-	prompts, err := s.prompts("input", req.Input)
+	prompts, err := s.prompts("input", req.Input, bool(or(req.AddSpecial, true)))
 	if err != nil {
 		return err
 	}

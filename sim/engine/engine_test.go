@@ -411,7 +411,7 @@ func TestTokenize(t *testing.T) {
 	}
 	var back map[string]string
 	post(t, s, "/detokenize", obj{"tokens": a.Tokens}).json(t, &back)
-	if back["prompt"] != story+"日本 <|end|>" {
+	if back["prompt"] != "<|begin|>"+story+"日本 <|end|>" {
 		t.Errorf("detokenized %q", back["prompt"])
 	}
 	messages := []obj{{"role": "system", "content": "Be brief."}, {"role": "user", "content": story}}

@@ -4,6 +4,8 @@ import (
 	"net/http"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/sluice-epp/sluice/sim/bpe"
 )
 
 // chatPrompt is the part of a chat that its prompt is made of.
@@ -12,6 +14,10 @@ type chatPrompt struct {
 	Tools         jsontext.Value `json:"tools"`
 	AddGeneration *flag          `json:"add_generation_prompt"` // true
 	Continue      flag           `json:"continue_final_message"`
+	AddSpecial    *flag          `json:"add_special_tokens"` // false for a chat, true for a text
+	Template      string         `json:"chat_template"`
+	TemplateArgs  jsontext.Value `json:"chat_template_kwargs"`
+	Documents     jsontext.Value `json:"documents"`
 }
 
 func (p chatPrompt) tokens(s *Server) ([]uint32, error) {
@@ -20,6 +26,12 @@ func (p chatPrompt) tokens(s *Server) ([]uint32, error) {
 		return nil, badRequest("continue_final_message", "continue_final_message and add_generation_prompt cannot both be true")
 	}
 	t := template{tok: s.tok}
+	if or(p.AddSpecial, false) {
+		t.mark(bpe.Begin)
+	}
+	if err := t.head(p.Template, p.TemplateArgs, p.Documents); err != nil {
+		return nil, err
+	}
 	if err := t.render(p.Tools, *p.Messages, generate); err != nil {
 		return nil, err
 	}
@@ -69,6 +81,7 @@ func (s *Server) readCompletions(body []byte) (generationRequest, task, error) {
 	var req struct {
 		generationRequest `json:",inline"`
 		Prompt            jsontext.Value `json:"prompt"`
+		AddSpecial        *flag          `json:"add_special_tokens"`
 	}
 	fail := func(err error) (generationRequest, task, error) { return req.generationRequest, task{}, err }
 	if err := decode(body, &req); err != nil {
@@ -82,7 +95,7 @@ func (s *Server) readCompletions(body []byte) (generationRequest, task, error) {
 	if err != nil {
 		return fail(err)
 	}
-	prompts, err := s.prompts("prompt", req.Prompt)
+	prompts, err := s.prompts("prompt", req.Prompt, bool(or(req.AddSpecial, true)))
 	if err != nil {
 		return fail(err)
 	}
@@ -113,7 +126,9 @@ func (s *Server) readMessages(body []byte) (req messagesRequest, t task, err err
 		messages = append([]message{{Role: "system", Content: req.System}}, messages...)
 	}
 	tm := template{tok: s.tok}
-	err = tm.render(req.Tools, messages, true)
+	if err = tm.head("", req.TemplateArgs, nil); err == nil {
+		err = tm.render(req.Tools, messages, true)
+	}
 	t.prompts = [][]uint32{tm.out}
 	return req, t, err
 }

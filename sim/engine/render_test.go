@@ -2,12 +2,14 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-epp/sluice/sim"
@@ -46,6 +48,12 @@ func TestRenderChatEqualsInference(t *testing.T) {
 		"no generation": {"messages": []obj{user}, "add_generation_prompt": false},
 		"continued":     {"messages": []obj{user, {"role": "assistant", "content": "Once upon"}}, "add_generation_prompt": false, "continue_final_message": true},
 		"mm_payload":    {"messages": []obj{user}, "mm_payload": "none", "x": 1},
+		"arguments":     {"messages": []obj{user}, "chat_template_kwargs": obj{"enable_thinking": false}},
+		"template":      {"messages": []obj{user}, "chat_template": "{{ messages }}"},
+		"documents":     {"messages": []obj{user}, "documents": []obj{{"title": "Bread", "text": story}}},
+		"developer":     {"messages": []obj{{"role": "developer", "content": "Be brief."}, user}},
+		"begin":         {"messages": []obj{user}, "add_special_tokens": true},
+		"nothing":       {"messages": []obj{user}, "chat_template": nil, "chat_template_kwargs": nil, "documents": nil, "add_special_tokens": nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			body["max_tokens"], body["return_token_ids"] = 3, true
@@ -101,6 +109,89 @@ func TestRenderCompletionsEqualsInference(t *testing.T) {
 	}
 }
 
+// C09: whatever a request says of its rendering changes its tokens, and the same said in another way does not.
+func TestC09_RenderingHeedsEveryField(t *testing.T) {
+	s := startServer(t, Config{Speed: fast})
+	tokens := func(path string, body obj, more ...any) string {
+		t.Helper()
+		b := maps.Clone(body)
+		for i := 0; i < len(more); i += 2 {
+			b[more[i].(string)] = more[i+1]
+		}
+		a := post(t, s, path, b)
+		if a.status != http.StatusOK {
+			t.Fatalf("%s %v: %d %s", path, b, a.status, a.body)
+		}
+		if path == "/v1/completions/render" {
+			var all []tokensOf
+			a.json(t, &all)
+			return fmt.Sprint(all[0].TokenIDs)
+		}
+		var one tokensOf
+		a.json(t, &one)
+		return fmt.Sprint(one.TokenIDs)
+	}
+	type change = []any
+	raw := func(s string) jsontext.Value { return jsontext.Value(s) }
+	messages := []obj{{"role": "system", "content": "Be brief."}, {"role": "user", "content": story}}
+	for _, tc := range []struct {
+		path            string
+		body            obj
+		different, same []change
+	}{
+		{"/v1/chat/completions/render", obj{"messages": messages}, []change{
+			{"add_special_tokens", true},
+			{"chat_template", "{{ messages }}"},
+			{"chat_template", "{{ messages }} "},
+			{"chat_template_kwargs", obj{"enable_thinking": false}},
+			{"chat_template_kwargs", obj{"enable_thinking": true}},
+			{"documents", []obj{{"text": "a"}}},
+			{"documents", []obj{{"text": "b"}}},
+			{"messages", []obj{{"role": "developer", "content": "Be brief."}, messages[1]}},
+		}, []change{
+			{"add_special_tokens", false}, {"chat_template", nil}, {"chat_template", ""}, {"chat_template_kwargs", nil}, {"chat_template_kwargs", obj{}},
+			{"documents", nil}, {"documents", []obj{}},
+		}},
+		{"/v1/chat/completions/render", obj{"messages": messages, "chat_template_kwargs": raw(`{"a": 1, "b": [2]}`)}, []change{
+			{"chat_template_kwargs", raw(`{"a":1,"b":[3]}`)},
+		}, []change{{"chat_template_kwargs", raw(`{"b":[2],"a":1}`)}}},
+		{"/v1/messages/render", obj{"messages": messages[1:], "max_tokens": 1}, []change{
+			{"chat_template_kwargs", obj{"enable_thinking": false}},
+		}, []change{{"chat_template_kwargs", nil}}},
+		{"/v1/completions/render", obj{"prompt": story}, []change{{"add_special_tokens", false}}, []change{{"add_special_tokens", true}, {"add_special_tokens", nil}}},
+		{"/v1/completions/render", obj{"prompt": []int{1, 2}}, nil, []change{{"add_special_tokens", false}, {"add_special_tokens", true}}},
+	} {
+		plain := tokens(tc.path, tc.body)
+		seen := map[string]change{plain: {"nothing"}}
+		for _, c := range tc.different {
+			got := tokens(tc.path, tc.body, c...)
+			if other, found := seen[got]; found {
+				t.Errorf("%s: %v has the tokens of %v", tc.path, c, other)
+			}
+			seen[got] = c
+		}
+		for _, c := range tc.same {
+			if got := tokens(tc.path, tc.body, c...); got != plain {
+				t.Errorf("%s: %v changes the tokens", tc.path, c)
+			}
+		}
+	}
+	// The tokenize route agrees on texts, whose special token it adds by default too.
+	for _, special := range []any{nil, true, false} {
+		var list struct{ Tokens []uint32 }
+		post(t, s, "/tokenize", obj{"prompt": story, "add_special_tokens": special}).json(t, &list)
+		if got, want := fmt.Sprint(list.Tokens), tokens("/v1/completions/render", obj{"prompt": story}, "add_special_tokens", special); got != want {
+			t.Errorf("add_special_tokens=%v: tokenize gives %s, render %s", special, got, want)
+		}
+		var embedded, completed struct{ Usage usage }
+		post(t, s, "/v1/embeddings", obj{"input": story, "add_special_tokens": special}).json(t, &embedded)
+		post(t, s, "/v1/completions", obj{"prompt": story, "add_special_tokens": special}).json(t, &completed)
+		if n := len(list.Tokens); embedded.Usage.PromptTokens != n || completed.Usage.PromptTokens != n {
+			t.Errorf("add_special_tokens=%v: %d tokens, an embedding has %d, a completion %d", special, n, embedded.Usage.PromptTokens, completed.Usage.PromptTokens)
+		}
+	}
+}
+
 // Messages and responses do not tell their tokens; what they cache does.
 func TestRenderMessagesAndResponsesEqualInference(t *testing.T) {
 	s := startServer(t, Config{Speed: fast})
@@ -130,6 +221,10 @@ func TestRenderErrors(t *testing.T) {
 		{"/v1/chat/completions/render", obj{"messages": []obj{}, "add_generation_prompt": false}, 400, "must not be empty"},
 		{"/v1/chat/completions/render", obj{"messages": []obj{{"role": "user", "content": long}}}, 400, `"param":"input_tokens"`},
 		{"/v1/chat/completions/render", obj{"messages": []obj{{"role": "user"}}, "continue_final_message": true}, 400, "cannot both be true"},
+		{"/v1/chat/completions/render", obj{"messages": []obj{{"role": "user"}}, "chat_template_kwargs": "x"}, 400, `"param":"body.chat_template_kwargs"`},
+		{"/v1/chat/completions", obj{"messages": []obj{{"role": "user"}}, "documents": obj{}}, 400, `"param":"body.documents"`},
+		{"/v1/messages/render", obj{"messages": []obj{}, "max_tokens": 1, "chat_template_kwargs": []int{}}, 400, `"param":"body.chat_template_kwargs"`},
+		{"/v1/chat/completions/render", obj{"messages": []obj{}, "chat_template": 1}, 400, `"param":"body.chat_template"`},
 		{"/v1/chat/completions/render", obj{"model": "nope", "messages": []obj{}}, 404, "NotFoundError"},
 		{"/v1/completions/render", obj{"prompt": long}, 400, `"param":"input_tokens"`},
 		{"/v1/completions/render", obj{"prompt": slices.Repeat([]string{"a"}, maxSequences+1)}, 400, `"param":"n"`},

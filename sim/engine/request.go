@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/sluice-epp/sluice/sim/bpe"
 )
 
 // apiError is an error that the client sees.
@@ -117,8 +119,8 @@ func (f *flag) UnmarshalJSON(b []byte) error {
 }
 
 // prompts is the prompt of a completion, or the input of an embedding, in any of its four shapes:
-// text, texts, token ids, lists of token ids.
-func (s *Server) prompts(name string, v jsontext.Value) ([][]uint32, error) {
+// text, texts, token ids, lists of token ids. Texts get the special tokens that are asked for.
+func (s *Server) prompts(name string, v jsontext.Value, special bool) ([][]uint32, error) {
 	empty := badRequest(name, "%s must be given and must not be empty", name)
 	switch v.Kind() {
 	case '"':
@@ -129,7 +131,7 @@ func (s *Server) prompts(name string, v jsontext.Value) ([][]uint32, error) {
 		if text == "" {
 			return nil, empty
 		}
-		return [][]uint32{s.tok.AppendMarked(nil, text)}, nil
+		return [][]uint32{s.encode(text, special)}, nil
 	case '[':
 	case 'n', 0:
 		return nil, empty
@@ -158,7 +160,7 @@ func (s *Server) prompts(name string, v jsontext.Value) ([][]uint32, error) {
 			}
 			out = append(out, ids)
 		case '"':
-			more, err := s.prompts(path, item)
+			more, err := s.prompts(path, item, special)
 			if err != nil {
 				return nil, err
 			}
@@ -168,6 +170,15 @@ func (s *Server) prompts(name string, v jsontext.Value) ([][]uint32, error) {
 		}
 	}
 	return out, nil
+}
+
+// encode gives the tokens of a text that is no chat's, after the special token unless it is not wanted.
+func (s *Server) encode(text string, special bool) []uint32 {
+	var tokens []uint32
+	if special {
+		tokens = append(tokens, s.tok.ID(bpe.Begin))
+	}
+	return s.tok.AppendMarked(tokens, text)
 }
 
 func (s *Server) tokenIDs(name string, v jsontext.Value) ([]uint32, error) {

@@ -176,7 +176,9 @@ func FuzzBodies(f *testing.F) {
 		`{"model":"sim","messages":[{"role":"user","content":[{"type":"text","text":"x"},{"type":"image_url"}]},{"role":"tool","content":null}],"tools":[{}],"n":"2","stream":1}`,
 		`{"prompt":["a",[1,2]],"max_tokens":"10","max_completion_tokens":1e1,"cache_salt":"t","stream_options":{"include_usage":"true"}}`,
 		`{"input":[{"role":"user","content":"x"},{"type":"function_call"}],"instructions":"\ud800","previous_response_id":null}`,
-		`{"prompt":[[1],[2,3]],"messages":null}`, `{"messages":[{"role":"assistant","tool_calls":[1]}]}`, "\ufeff{}", `[]`, `{"n":1e999}`, ``, `{"a":1,"a":2}`,
+		`{"prompt":[[1],[2,3]],"messages":null}`, `{"messages":[{"role":"assistant","tool_calls":[1]}]}`,
+		`{"messages":[],"chat_template":"x","chat_template_kwargs":{"b":1e400,"a":"\ud800","a":2},"documents":[{"text":"d"}],"add_special_tokens":"yes"}`,
+		"\ufeff{}", `[]`, `{"n":1e999}`, ``, `{"a":1,"a":2}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -195,7 +197,7 @@ func FuzzBodies(f *testing.F) {
 			if _, err := s.limit(all.MaxTokens); err == nil && all.MaxTokens != nil && *all.MaxTokens < 1 {
 				t.Errorf("limit of %d accepted", *all.MaxTokens)
 			}
-			prompts, err := s.prompts("prompt", all.Prompt)
+			prompts, err := s.prompts("prompt", all.Prompt, true)
 			for _, p := range prompts {
 				if err == nil && len(p) == 0 {
 					t.Error("accepted a prompt without tokens")
@@ -207,6 +209,14 @@ func FuzzBodies(f *testing.F) {
 				if errB != nil || !slices.Equal(a.out[:len(a.out)-1], b.out[:len(a.out)-1]) {
 					t.Errorf("a further message changes the rendering before it (%v)", errB)
 				}
+			}
+		}
+		var chat chatPrompt
+		if decode(body, &chat) == nil && chat.Messages != nil {
+			a, errA := chat.tokens(s)
+			b, errB := chat.tokens(s)
+			if !slices.Equal(a, b) || (errA == nil) != (errB == nil) {
+				t.Errorf("rendered as %v (%v), then as %v (%v)", a, errA, b, errB)
 			}
 		}
 		var r responsesRequest

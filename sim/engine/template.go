@@ -33,6 +33,42 @@ type template struct {
 	out []uint32
 }
 
+// head renders what a request says of the rendering itself. No template is run: each of the parts,
+// where it is given, takes a section of its own before the chat, a template as it stands and the
+// other two as canonical JSON. So whatever is given changes the tokens from there on.
+func (t *template) head(text string, args, documents jsontext.Value) error {
+	if text != "" {
+		t.section("template", text)
+	}
+	for _, p := range []struct {
+		name, field string
+		v           jsontext.Value
+		kind        jsontext.Kind
+	}{{"arguments", "chat_template_kwargs", args, '{'}, {"documents", "documents", documents, '['}} {
+		switch p.v.Kind() {
+		case 0, 'n':
+			continue
+		case p.kind:
+		default:
+			return invalid("body."+p.field, "body.%s: a JSON %s is not valid here", p.field, p.v.Kind())
+		}
+		v := p.v.Clone()
+		if err := v.Canonicalize(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
+			return invalid("body."+p.field, "body.%s: %v", p.field, err)
+		}
+		if len(v) > len("{}") {
+			t.section(p.name, string(v))
+		}
+	}
+	return nil
+}
+
+func (t *template) section(name, text string) {
+	t.mark(bpe.Other)
+	t.text(name + "\n" + text)
+	t.mark(bpe.End)
+}
+
 // render renders tools and messages, and the beginning of an answer if generate is set.
 func (t *template) render(tools jsontext.Value, messages []message, generate bool) error {
 	if k := tools.Kind(); k != 0 && k != 'n' {
@@ -65,7 +101,7 @@ func (t *template) text(s string)      { t.out = t.tok.Append(t.out, s) }
 
 func (t *template) role(name string) {
 	switch name {
-	case "system", "developer":
+	case "system":
 		t.mark(bpe.System)
 	case "user":
 		t.mark(bpe.User)
