@@ -34,7 +34,7 @@ func stir(t *testing.T, s *Server) {
 		var requests []obj
 		for turn := range 5 {
 			messages = append(messages, obj{"role": "user", "content": fmt.Sprintf("Question %d: %s", worker*turn, story)})
-			r := obj{"messages": slices.Clone(messages), "n": 1 + turn%2}
+			r := obj{"messages": slices.Clone(messages), "n": 1 + 2*turn%7}
 			for k, v := range body {
 				r[k] = v
 			}
