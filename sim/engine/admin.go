@@ -21,7 +21,7 @@ func (s *Server) tokenize(c *call) error {
 	if _, err := s.known(req.Model); err != nil {
 		return err
 	}
-	tokens := []uint32{}
+	var tokens []uint32
 	switch {
 	case req.Messages != nil:
 		var err error

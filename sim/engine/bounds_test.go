@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"runtime"
 	"strings"
@@ -41,7 +42,9 @@ func TestAnswersAreBounded(t *testing.T) {
 		t.Errorf("answer %d %s", a.status, a.body)
 	}
 	cancel()
-	<-left
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
 	eventually(t, "it is gone", func() bool { return held() == 0 })
 	if a := post(t, s, "/v1/completions", `{"prompt":[1,2],"n":2,"max_tokens":2}`); a.status != http.StatusOK || held() != 0 {
 		t.Errorf("answer %d %s, %v tokens held", a.status, a.body, held())

@@ -263,7 +263,7 @@ func TestCloseAmidReplays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { c.Close() })
 		for range 2000 {
 			if err := c.Send(nil, sequence(0)); err != nil {
 				t.Fatal(err)

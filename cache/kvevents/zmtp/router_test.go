@@ -190,7 +190,9 @@ func TestRouterLeavesWhatWasAsked(t *testing.T) {
 			must(t, c.writeBatch(asks))
 			eventually(t, "the connection ends", func() bool { return r.Counts().Open == 0 })
 			cancel()
-			came(t, ended)
+			if err := came(t, ended); !errors.Is(err, context.Canceled) {
+				t.Errorf("Serve returned %v", err)
+			}
 			if n := len(handled); n != 1 {
 				t.Errorf("%d of 100 requests were handled", n)
 			}
