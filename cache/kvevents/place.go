@@ -46,6 +46,8 @@ func (f *Feed) places(engine []told) []place {
 			switch {
 			case kv.Port > 0: // of the endpoint's first rank
 				p.publisher = f.at("", kv.Port+i)
+			case t.port > 0 && !f.own(t.host) && f.guestsMay():
+				// It connects there by itself.
 			case t.port > 0:
 				p.publisher = f.at(t.host, t.port)
 			case c.Port > 0:
@@ -86,19 +88,16 @@ func (f *Feed) ranks(engine []told) []int {
 	return ranks
 }
 
-// at is a port of a host as the engine names it, as seen from here. Empty for a port that cannot be one, and for a host that
-// is not the endpoint's: an engine answers for itself only. One that names another host connects there by itself (vLLM and
-// SGLang bind to all interfaces and connect to anything else), and must not make this process connect there too.
+// at is a port of a host as the engine names it, as seen from here: always on the endpoint's own host. An engine answers for
+// itself only, and must not make this process connect anywhere else. vLLM names the address of one of its interfaces for a
+// port that it chose on all of them, which need not be the one that the endpoint is known by. Empty for a port that cannot
+// be one.
 func (f *Feed) at(host string, port int) string {
 	if port <= 0 || port > 65535 {
 		return ""
 	}
-	if !f.own(host) {
-		if f.may(aboutPlaces) {
-			f.logger.Warn("an engine names another host for its KV events, which is not followed; one that connects by itself needs kvEvents.bind",
-				"host", host, "port", port)
-		}
-		return ""
+	if !f.own(host) && f.may(aboutPlaces) {
+		f.logger.Info("an engine names another address than the endpoint's for its KV events; its port is looked for at the endpoint's", "host", host, "port", port)
 	}
 	return net.JoinHostPort(f.host, strconv.Itoa(port))
 }

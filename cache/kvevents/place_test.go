@@ -50,6 +50,7 @@ func TestPlaces(t *testing.T) {
 		config   Config
 		vllm     string // /kv_event_sources
 		info     string // /server_info
+		acceptor bool   // engines may connect
 		want     []place
 	}{
 		"nothing told":              {config: defaults, want: []place{at5(0, "5557", "")}},
@@ -71,7 +72,7 @@ func TestPlaces(t *testing.T) {
 		"SGLang":                      {config: defaults, info: sglang, want: []place{at5(0, "6557", "6657"), at5(1, "6558", "6658")}},
 		"SGLang without replay": {
 			config: withReplay, info: `{"kv_events":{"endpoint_host":"10.0.0.9","endpoint_port_base":6557}}`,
-			want: []place{at5(0, "", "")},
+			want: []place{at5(0, "6557", "")},
 		},
 		"SGLang without events": {config: defaults, info: `{"kv_events":null}`, want: []place{at5(0, "5557", "")}},
 		"SGLang without a port": {config: defaults, info: `{"kv_events":{"endpoint_host":"*"}}`, want: []place{at5(0, "5557", "")}},
@@ -101,7 +102,7 @@ func TestPlaces(t *testing.T) {
 		"all interfaces, IPv6":     {config: defaults, vllm: source(`"endpoint":"tcp://[::]:6000"`), want: []place{at5(0, "6000", "")}},
 		"all interfaces, bare":     {config: defaults, vllm: source(`"endpoint":"tcp://:::6000"`), want: []place{at5(0, "6000", "")}},
 		"localhost":                {config: defaults, vllm: source(`"endpoint":"tcp://localhost:6000"`), want: []place{at5(0, "6000", "")}},
-		"another host":             {config: defaults, vllm: source(`"endpoint":"tcp://10.0.0.9:6000","replay_endpoint":"tcp://redis:6379"`), want: []place{at5(0, "", "")}},
+		"another host":             {config: defaults, vllm: source(`"endpoint":"tcp://10.0.0.9:6000","replay_endpoint":"tcp://redis:6379"`), want: []place{at5(0, "6000", "6379")}},
 		"its own host":             {config: defaults, vllm: source(`"endpoint":"tcp://[::ffff:10.0.0.5]:6000","replay_endpoint":"tcp://10.0.0.5:6001"`), want: []place{at5(0, "6000", "6001")}},
 		"a port not told": {
 			config: withReplay, vllm: source(`"endpoint":"tcp://127.0.0.1:*","replay_endpoint":"tcp://*:*"`),
@@ -134,6 +135,10 @@ func TestPlaces(t *testing.T) {
 				return all
 			}(),
 		},
+		"the engine connects, by its own word": {
+			endpoint: scheduling.EndpointSpec{}, config: Config{Discover: true, Bind: true}, acceptor: true,
+			vllm: source(`"endpoint":"tcp://10.0.0.9:6000","replay_endpoint":"tcp://10.0.0.9:6001"`), want: []place{at5(0, "", "6001")},
+		},
 		"the engine connects": {
 			endpoint: scheduling.EndpointSpec{KVEvents: scheduling.KVEvents{Bind: true}}, config: withReplay, vllm: vllm,
 			want: []place{at5(0, "", "5558")},
@@ -151,6 +156,9 @@ func TestPlaces(t *testing.T) {
 			f := &Feed{
 				endpoint: &scheduling.Endpoint{EndpointSpec: c.endpoint}, host: "10.0.0.5", config: c.config, stats: &Stats{},
 				options: Options{Client: clientOf(pages)}, ctx: t.Context(), logger: slog.New(slog.DiscardHandler),
+			}
+			if c.acceptor {
+				f.options.Acceptor = newAcceptor(f.logger)
 			}
 			engine, answered := f.ask()
 			if !answered {
@@ -175,7 +183,7 @@ func TestIPv6Endpoint(t *testing.T) {
 			t.Errorf("%q: got %s", host, got)
 		}
 	}
-	for address, want := range map[string]string{"tcp://[fd00::5]:6000": "[fd00::5]:6000", "tcp://[fd00::6]:6000": ""} {
+	for address, want := range map[string]string{"tcp://[fd00::5]:6000": "[fd00::5]:6000", "tcp://[fd00::6]:6000": "[fd00::5]:6000"} {
 		if host, port, ok := zmqAddress(address); !ok || f.at(host, port) != want {
 			t.Errorf("%s: got %s %d %t", address, host, port, ok)
 		}
