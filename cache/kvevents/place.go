@@ -89,15 +89,15 @@ func (f *Feed) ranks(engine []told) []int {
 }
 
 // at is a port of a host as the engine names it, as seen from here: always on the endpoint's own host. An engine answers for
-// itself only, and must not make this process connect anywhere else. vLLM names the address of one of its interfaces for a
-// port that it chose on all of them, which need not be the one that the endpoint is known by. Empty for a port that cannot
-// be one.
+// itself only, and must not make this process connect anywhere else. vLLM names (and binds to) the address of its main
+// interface, or VLLM_HOST_IP, for a port of its own choice; behind a port mapping that is another one than the endpoint's.
+// Empty for a port that cannot be one.
 func (f *Feed) at(host string, port int) string {
 	if port <= 0 || port > 65535 {
 		return ""
 	}
 	if !f.own(host) && f.may(aboutPlaces) {
-		f.logger.Info("an engine names another address than the endpoint's for its KV events; its port is looked for at the endpoint's", "host", host, "port", port)
+		f.logger.Info("an engine names another address than the endpoint's for its KV events; its port is looked for at the endpoint's (vLLM takes its address from VLLM_HOST_IP)", "host", host, "port", port)
 	}
 	return net.JoinHostPort(f.host, strconv.Itoa(port))
 }

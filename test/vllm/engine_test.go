@@ -113,6 +113,7 @@ func (e *engine) start(t *testing.T) {
 	cmd.Dir = e.folder
 	cmd.Env = []string{
 		"VLLM_SERVER_DEV_MODE=1", // for /reset_prefix_cache
+		"VLLM_HOST_IP=" + host,   // where it publishes on a port of its own choice, and replays
 		"VLLM_CPU_KVCACHE_SPACE=1", "OMP_NUM_THREADS=1", "VLLM_PLUGINS=", "VLLM_LOGGING_LEVEL=WARNING",
 		"HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1",
 	}
