@@ -64,9 +64,9 @@ type Server struct {
 	// IdleTimeout releases the charge of a request on whose stream nothing has come for so long; the stream itself goes on.
 	IdleTimeout time.Duration `yaml:"idleTimeout" range:"1s..24h"`
 	// EndStream says when the stream of a request ends: after its response (afterResponse); after the first token
-	// (afterFirstToken), where Envoy sends the response body in mode STREAMED, which saves a message per chunk and loses usage
-	// and end; or after the pick (afterPick), which loses the first token's time, the status and who served, too. What is
-	// lost is estimated.
+	// (afterFirstToken), which saves a message per chunk and loses usage and end; or after the pick (afterPick), which loses
+	// the first token's time, the status and who served, too. What is lost is estimated. Where the response body comes in mode
+	// FULL_DUPLEX_STREAMED streams never end early, since Envoy would lose pieces of it.
 	EndStream EndStream `yaml:"endStream" oneof:"afterResponse afterFirstToken afterPick"`
 	// DecisionHeader adds the response header x-sluice-decision, which says which endpoint was picked and why, in a few words.
 	DecisionHeader bool `yaml:"decisionHeader"`

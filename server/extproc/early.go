@@ -6,13 +6,13 @@ import "errors"
 // seen then is estimated, as for a proxy that ends its calls early itself.
 type EndStream uint8
 
-// The moments. Closing a call in good order is safe for the proxy where nothing of a body is on its way to this process: in
-// full duplex mode that is never so while an answer's body comes, so there a stream that was to end after the first token
-// goes on.
+// The moments. Closing a call in good order is safe for the proxy where it keeps what it sends until it is answered. In full
+// duplex mode it does not: a piece of the answer that is on its way when the call ends is lost. The answer may begin at any
+// time after the pick, so where its body comes in that mode no stream ends early.
 const (
 	// EndAfterResponse follows every answer to its end.
 	EndAfterResponse EndStream = iota
-	// EndAfterFirstToken ends the stream when the first token was seen, in response body mode STREAMED. Lost are the answer's
+	// EndAfterFirstToken ends the stream when the first token was seen. Lost to this process are the answer's
 	// usage and end: prompt tokens are released by then, the rest by estimate.
 	EndAfterFirstToken
 	// EndAfterPick ends the stream when the whole request was sent on. Lost are the status, the first token's time and the
@@ -23,9 +23,14 @@ const (
 // errOver ends a stream in good order.
 var errOver = errors.New("nothing more is to be learnt on this stream")
 
+// mayEnd reports whether the proxy keeps the answer's pieces until they are answered.
+func (st *stream) mayEnd() bool {
+	return st.responseMode != modeFullDuplex && st.responseMode != modeGRPC
+}
+
 // picked ends the stream after the pick, where that is configured.
 func (st *stream) picked() error {
-	if st.server.cfg.EndStream != EndAfterPick || st.flight == nil || st.request.passing {
+	if st.server.cfg.EndStream != EndAfterPick || st.flight == nil || st.request.passing || !st.mayEnd() {
 		return nil
 	}
 	st.hold()
@@ -34,7 +39,7 @@ func (st *stream) picked() error {
 
 // learnt ends the stream after the first token, where that is configured.
 func (st *stream) learnt() error {
-	if st.server.cfg.EndStream != EndAfterFirstToken || st.flight == nil || st.response.firstTokenAt == 0 || st.responseMode != modeStreamed {
+	if st.server.cfg.EndStream != EndAfterFirstToken || st.flight == nil || st.response.firstTokenAt == 0 || !st.mayEnd() {
 		return nil
 	}
 	st.hold()

@@ -24,7 +24,7 @@ func TestEndAfterPick(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, endsAt(EndAfterPick, time.Hour, time.Hour))
-			c := b.call(t, mode, modeFullDuplex)
+			c := b.call(t, mode, modeStreamed)
 			c.requestHeaders(false, ":method", "POST", ":path", "/v1/chat/completions")
 			body := chat(150_000)
 			switch mode {
@@ -51,6 +51,16 @@ func TestEndAfterPick(t *testing.T) {
 			b.settles(t, 0, 0)
 		})
 	}
+	t.Run("an answer in full duplex", func(t *testing.T) { // a piece of it may be on its way
+		b := newBench(t, endsAt(EndAfterPick, time.Hour, time.Hour))
+		c, _ := b.picked(t, modeFullDuplex, 4000)
+		c.responseHeaders(true, ":status", "200")
+		c.recv()
+		b.settles(t, 0, 0)
+		if n := b.server.HeldCharges(); n != 0 || b.notes.ended()[0].Reason != scheduling.EndComplete {
+			t.Errorf("%d held, ended %v", n, b.notes.ended())
+		}
+	})
 	t.Run("refused", func(t *testing.T) {
 		b := newBench(t, endsAt(EndAfterPick, time.Hour, time.Hour))
 		c := b.call(t, modeFullDuplex, modeFullDuplex)

@@ -93,7 +93,9 @@ func TestBodyModes(t *testing.T) {
 func TestStreamsThatEndEarly(t *testing.T) {
 	for _, when := range []config.EndStream{config.EndAfterFirstToken, config.EndAfterPick} {
 		l := lab.New(t, lab.Plan{Engine: roomy(), Override: func(c *config.Config) { c.Server.EndStream = when }})
-		for _, mode := range bodyModes() {
+		mixed := bodyMode{name: "FULL_DUPLEX_STREAMED, answers STREAMED",
+			params: envoy.Params{RequestBody: envoy.FullDuplexStreamed, ResponseBody: envoy.Streamed}}
+		for _, mode := range append(bodyModes(), mixed) {
 			t.Run(string(when)+" "+mode.name, func(t *testing.T) {
 				e := l.Envoy(t, mode.params)
 				exchange(t, l, e, false)
