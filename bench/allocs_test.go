@@ -17,7 +17,7 @@ import (
 // recordFile holds the results of record.
 const recordFile = "record.txt"
 
-// By how much a request may allocate more than the record says; one allocation more for each message is more than this
+// By how much a request may allocate more than the record says; two allocations more for each message are more than this
 // allows. Between runs and machines allocations differ by what gRPC has to read and write at once.
 const (
 	allocTolerance = 1.20
