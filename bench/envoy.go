@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -56,24 +55,7 @@ func listener(ctx context.Context, adminFile string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var parsed struct {
-		Statuses []struct {
-			Local struct {
-				Socket struct {
-					Address string `json:"address"`
-					Port    int    `json:"port_value"`
-				} `json:"socket_address"`
-			} `json:"local_address"`
-		} `json:"listener_statuses"`
-	}
-	if err := json.Unmarshal(listeners, &parsed); err != nil {
-		return "", fmt.Errorf("/listeners: %w", err)
-	}
-	if len(parsed.Statuses) == 0 || parsed.Statuses[0].Local.Socket.Port == 0 {
-		return "", fmt.Errorf("/listeners names no listener: %s", listeners)
-	}
-	socket := parsed.Statuses[0].Local.Socket
-	return net.JoinHostPort(socket.Address, strconv.Itoa(socket.Port)), nil
+	return envoy.FirstListener(listeners)
 }
 
 // pages fetches what tells whether a program is ready.

@@ -23,23 +23,27 @@ const (
 // errOver ends a stream in good order.
 var errOver = errors.New("nothing more is to be learnt on this stream")
 
-// mayEnd reports whether the proxy keeps the answer's pieces until they are answered.
-func (st *stream) mayEnd() bool {
-	return st.responseMode != modeFullDuplex && st.responseMode != modeGRPC
-}
-
 // picked ends the stream after the pick, where that is configured.
 func (st *stream) picked() error {
-	if st.server.cfg.EndStream != EndAfterPick || st.flight == nil || st.request.passing || !st.mayEnd() {
+	if st.request.passing {
 		return nil
 	}
-	st.hold()
-	return errOver
+	return st.endAt(EndAfterPick)
 }
 
 // learnt ends the stream after the first token, where that is configured.
 func (st *stream) learnt() error {
-	if st.server.cfg.EndStream != EndAfterFirstToken || st.flight == nil || st.response.firstTokenAt == 0 || !st.mayEnd() {
+	if st.response.firstTokenAt == 0 {
+		return nil
+	}
+	return st.endAt(EndAfterFirstToken)
+}
+
+// endAt ends the stream at a moment that has come, where it is the configured one and the proxy keeps the answer's pieces
+// until they are answered.
+func (st *stream) endAt(moment EndStream) error {
+	keeps := st.responseMode != modeFullDuplex && st.responseMode != modeGRPC
+	if st.server.cfg.EndStream != moment || st.flight == nil || !keeps {
 		return nil
 	}
 	st.hold()

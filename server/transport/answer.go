@@ -99,12 +99,12 @@ func chunk(of protowire.Number, p Piece, from, to int, end bool) *Answer {
 		inner += 2
 	}
 	if n > 0 {
-		inner += 1 + protowire.SizeBytes(n)
+		inner += sizeOf(n)
 	}
 	var sizes [4]int // of each message, the outermost last
 	sizes[0] = inner
 	for i := 1; i < len(sizes); i++ {
-		sizes[i] = 1 + protowire.SizeBytes(sizes[i-1])
+		sizes[i] = sizeOf(sizes[i-1])
 	}
 	inline := 0
 	if n < worthSharing {
@@ -112,8 +112,7 @@ func chunk(of protowire.Number, p Piece, from, to int, end bool) *Answer {
 	}
 	b := make([]byte, 0, maxPrefix+inline)
 	for i, number := range [...]protowire.Number{of, fieldResponse, fieldBodyMutation, fieldStreamedResponse} {
-		b = protowire.AppendTag(b, number, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(sizes[len(sizes)-1-i]))
+		b = appendHead(b, number, sizes[len(sizes)-1-i])
 	}
 	if end {
 		b = append(b, fieldStreamedEnd<<3|byte(protowire.VarintType), 1)
@@ -121,8 +120,7 @@ func chunk(of protowire.Number, p Piece, from, to int, end bool) *Answer {
 	if n == 0 {
 		return newAnswer(b, nil)
 	}
-	b = protowire.AppendTag(b, fieldStreamedBody, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(n))
+	b = appendHead(b, fieldStreamedBody, n)
 	if inline > 0 {
 		return newAnswer(append(b, p.Bytes()[from:to]...), nil)
 	}

@@ -2,7 +2,6 @@ package envoytest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -157,29 +156,8 @@ func (e *Instance) probe(ctx context.Context, adminFile string) error {
 	if err != nil {
 		return err
 	}
-	e.Addr, err = firstListener(listeners)
+	e.Addr, err = envoy.FirstListener(listeners)
 	return err
-}
-
-func firstListener(page []byte) (string, error) {
-	var parsed struct {
-		Statuses []struct {
-			Local struct {
-				Socket struct {
-					Address string `json:"address"`
-					Port    int    `json:"port_value"`
-				} `json:"socket_address"`
-			} `json:"local_address"`
-		} `json:"listener_statuses"`
-	}
-	if err := json.Unmarshal(page, &parsed); err != nil {
-		return "", fmt.Errorf("/listeners: %w", err)
-	}
-	if len(parsed.Statuses) == 0 || parsed.Statuses[0].Local.Socket.Port == 0 {
-		return "", fmt.Errorf("/listeners names no listener: %s", page)
-	}
-	socket := parsed.Statuses[0].Local.Socket
-	return net.JoinHostPort(socket.Address, strconv.Itoa(socket.Port)), nil
 }
 
 // Pid is the number of the process.
