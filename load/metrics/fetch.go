@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 )
 
 // Result is how a scrape ended.
@@ -67,27 +66,6 @@ func resultOf(err error, otherwise Result) Result {
 		return ResultTimeout
 	}
 	return otherwise
-}
-
-// idleConnections bounds the kept-alive connections of all endpoints; what is beyond is opened anew for each scrape.
-const idleConnections = 4096
-
-// newTransport is what scrapes go over: HTTP/1.1 on one kept-alive connection per endpoint, straight to the pod whatever
-// proxy the environment names, and uncompressed, since both ends are near and unpacking costs more than reading.
-func newTransport() *http.Transport {
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	return &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:    5 * time.Second,
-		DisableCompression:     true,
-		MaxIdleConns:           idleConnections,
-		MaxIdleConnsPerHost:    2,
-		IdleConnTimeout:        time.Minute,
-		MaxResponseHeaderBytes: 64 << 10,
-		WriteBufferSize:        1 << 10,
-		Protocols:              &protocols,
-	}
 }
 
 // newRequest is the request for an endpoint's page; scrapes send shallow copies of it.

@@ -167,7 +167,7 @@ func (p *poller) pause(l *loop) time.Duration {
 	now, interval := p.store.now(), time.Duration(p.interval.Load())
 	at := nextAt(now, interval, backoff(interval, l.record.failed()), l.phase)
 	jitter := time.Duration(p.store.random() * float64(interval/32))
-	return at + jitter - now
+	return onTick(at+jitter, interval) - now
 }
 
 // scrape reads an endpoint's page once. The record is claimed, and given back at the end.

@@ -53,3 +53,14 @@ func nextAt(now, interval, pause time.Duration, phase float64) time.Duration {
 	}
 	return at
 }
+
+// ticks is in how many moments an interval is divided at which pages are read. What is due between two of them waits for
+// the next, so that the pages of a large pool are read several at a time: most of what a page costs a process that does
+// nothing else is that it is woken for it (docs/performance.md).
+const ticks = 32
+
+// onTick is the first such moment that is not before at.
+func onTick(at, interval time.Duration) time.Duration {
+	tick := max(interval/ticks, 1)
+	return (at + tick - 1) / tick * tick
+}

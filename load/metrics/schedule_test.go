@@ -92,6 +92,18 @@ func TestNextAt(t *testing.T) {
 	}
 }
 
+func TestOnTick(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ at, interval, want time.Duration }{
+		{0, 320, 0}, {1, 320, 10}, {10, 320, 10}, {311, 320, 320}, {325, 320, 330},
+		{7, 10, 7}, // an interval that cannot be divided
+	} {
+		if got := onTick(tc.at, tc.interval); got != tc.want {
+			t.Errorf("onTick(%d, %d) = %d, want %d", tc.at, tc.interval, got, tc.want)
+		}
+	}
+}
+
 // mostWithin is the largest number of requests that began within any window of the given length.
 func mostWithin(asks []ask, window time.Duration) int {
 	most, from := 0, 0

@@ -33,8 +33,8 @@ type Store struct {
 	now       func() time.Duration
 	logger    *slog.Logger
 	transport http.RoundTripper
-	own       *http.Transport // transport where it is the Store's own
-	random    func() float64  // in [0, 1)
+	own       *connections   // transport where it is the Store's own
+	random    func() float64 // in [0, 1)
 	offset    float64
 
 	table atomic.Pointer[[]*record] // by ordinal, with nil holes
@@ -54,7 +54,7 @@ func NewStore(o Options) *Store {
 		s.logger = slog.New(slog.DiscardHandler)
 	}
 	if s.transport == nil {
-		s.own = newTransport()
+		s.own = newConnections(s.now)
 		s.transport = s.own
 	}
 	s.table.Store(&[]*record{})
