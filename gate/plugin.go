@@ -58,13 +58,11 @@ func (g *Filter) Preference() {}
 // Sticky reports whether an endpoint holds enough of the request's prefix to be kept to. An endpoint without match info,
 // or a prompt shorter than one block, is not sticky.
 func (g *Filter) Sticky(c *scheduling.Cycle, ordinal int) bool {
-	_, sticky := g.sticky(g.match.In(c), ordinal)
-	return sticky
+	return g.sticky(g.match.In(c).At(ordinal))
 }
 
-func (g *Filter) sticky(match *scheduling.Column[scheduling.PrefixCacheMatchInfo], ordinal int) (scheduling.PrefixCacheMatchInfo, bool) {
-	info, ok := match.Get(ordinal)
-	return info, ok && info.MatchBlocks > 0 && info.Score() >= g.tau // the threshold is above 0: no match is never enough
+func (g *Filter) sticky(info *scheduling.PrefixCacheMatchInfo) bool {
+	return info != nil && info.MatchBlocks > 0 && info.Score() >= g.tau // the threshold is above 0: no match is never enough
 }
 
 // Filter keeps the sticky candidates, unless there are none, the request explores, or the gate releases it. It never
@@ -77,8 +75,8 @@ func (g *Filter) Filter(c *scheduling.Cycle, candidates scheduling.Set) {
 		c.ReportGate(g.report(scheduling.GateExplored))
 		return
 	}
-	match := g.match.In(c)
-	sticky, other := g.sides(c, match, candidates)
+	kept := c.Scratch()
+	sticky, other := g.sides(c, candidates, kept)
 	switch {
 	case sticky.members == 0:
 		c.ReportGate(g.report(scheduling.GateNoSticky))
@@ -92,13 +90,8 @@ func (g *Filter) Filter(c *scheduling.Cycle, candidates scheduling.Set) {
 	report := g.rule.judge(sticky.best, other.best)
 	report.Filter = g.name
 	c.ReportGate(report)
-	if released(report.Verdict) {
-		return
-	}
-	for i := candidates.Next(0); i >= 0; i = candidates.Next(i + 1) {
-		if _, keep := g.sticky(match, i); !keep {
-			candidates.Remove(i)
-		}
+	if !released(report.Verdict) {
+		candidates.IntersectWith(kept)
 	}
 }
 
@@ -125,18 +118,19 @@ type side struct {
 	best    contender
 }
 
-// sides splits the candidates. An endpoint without a known load counts as a member but takes no part in the comparison.
-func (g *Filter) sides(c *scheduling.Cycle, match *scheduling.Column[scheduling.PrefixCacheMatchInfo], candidates scheduling.Set) (sticky, other side) {
+// sides splits the candidates and adds the sticky ones to kept. An endpoint without a known load counts as a member but
+// takes no part in the comparison.
+func (g *Filter) sides(c *scheduling.Cycle, candidates, kept scheduling.Set) (sticky, other side) {
 	sticky.best, other.best = noContender, noContender
-	load := g.load.In(c)
-	for i := candidates.Next(0); i >= 0; i = candidates.Next(i + 1) {
-		info, isSticky := g.sticky(match, i)
-		s := &other
-		if isSticky {
+	match, load := g.match.In(c), g.load.In(c)
+	for i := range candidates.All() {
+		info, s := match.At(i), &other
+		if g.sticky(info) {
 			s = &sticky
+			kept.Add(i)
 		}
 		s.members++
-		if inFlight, ok := load.Get(i); ok {
+		if inFlight := load.At(i); inFlight != nil {
 			s.best = bestByTTFT(s.best, g.rule.contender(i, inFlight, info))
 		}
 	}

@@ -37,7 +37,7 @@ type rule struct {
 }
 
 // contender makes the gate's input of an endpoint's load and match. A load that cannot be is unknown.
-func (r rule) contender(ordinal int, load scheduling.InFlightLoad, info scheduling.PrefixCacheMatchInfo) contender {
+func (r rule) contender(ordinal int, load *scheduling.InFlightLoad, info *scheduling.PrefixCacheMatchInfo) contender {
 	tokens := float64(load.Tokens)
 	return contender{ordinal: ordinal, ttftMs: r.ms(tokens), tokens: tokens, matched: matchedTokens(info)}
 }
@@ -47,9 +47,9 @@ func (r rule) contender(ordinal int, load scheduling.InFlightLoad, info scheduli
 func (r rule) ms(tokens float64) float64 { return tokens * 1000 / r.throughput }
 
 // matchedTokens is the tier-weighted match in tokens: a block in a slower tier is cheaper to forfeit. Only whole blocks
-// of the prompt count, so that it never exceeds the prompt; unusable info is 0.
-func matchedTokens(info scheduling.PrefixCacheMatchInfo) float64 {
-	if !info.Valid() {
+// of the prompt count, so that it never exceeds the prompt; no or unusable info is 0.
+func matchedTokens(info *scheduling.PrefixCacheMatchInfo) float64 {
+	if info == nil || !info.Valid() {
 		return 0
 	}
 	return float64(max(0, min(info.MatchBlocks, info.TotalBlocks))) * float64(info.BlockSizeTokens)

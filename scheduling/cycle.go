@@ -64,6 +64,7 @@ type Cycle struct {
 	scheduler *Scheduler
 	storage   []storage
 	fallback  Set // candidates that only a preference left out
+	scratch   Set
 }
 
 // FilterStep is what one filter left.
@@ -95,6 +96,12 @@ type Fault struct {
 // Rand returns the cycle's random numbers for a stream (see StreamOf).
 func (c *Cycle) Rand(stream uint64) Rand { return NewRand(c.Seed, stream) }
 
+// Scratch is an empty set with room for the snapshot's endpoints, for a plugin's own use until its call returns.
+func (c *Cycle) Scratch() Set {
+	c.scratch.Clear()
+	return c.scratch
+}
+
 // Restrict leaves only the candidates that allowed holds.
 func (c *Cycle) Restrict(allowed Set) { c.Candidates.IntersectWith(allowed) }
 
@@ -108,7 +115,7 @@ func (c *Cycle) prepare(s *Snapshot, r *Request, now time.Duration) {
 	c.Candidates = c.Candidates.resized(n)
 	c.Candidates.CopyFrom(s.Ready)
 	c.Considered = c.Considered.resized(n)
-	c.fallback = c.fallback.resized(n)
+	c.fallback, c.scratch = c.fallback.resized(n), c.scratch.resized(n)
 	c.Picks, c.Gates, c.Faults = c.Picks[:0], c.Gates[:0], c.Faults[:0]
 	c.Totals = resizedFloats(c.Totals, n)
 	for i := range c.Steps {

@@ -51,7 +51,9 @@ type hub struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	indices sync.Mutex // guards free
+	owners atomic.Pointer[owners]
+
+	indices sync.Mutex // guards free, and the replacement of owners
 	free    []uint32   // indices of sources that are gone
 	sizing  sync.Mutex // guards the replacement of sizes
 
@@ -72,6 +74,7 @@ func newHub(seed blockhash.Seed, tiers *tierWeights, maxBlocks int) *hub {
 		maxRouted: min(maxRoutedBlocks, maxBlocks), maxParked: defaultParked,
 	}
 	h.members.Store(&members{})
+	h.owners.Store(&owners{})
 	h.sizes.Store(&[]int{})
 	return h
 }
@@ -208,7 +211,7 @@ func (h *hub) newMember(e *scheduling.Endpoint) *member {
 	ctx, cancel := context.WithCancel(h.ctx)
 	m := &member{endpoint: e, cancel: cancel}
 	m.together.limit = int64(max(h.maxBlocks, defaultCapacity)) * int64(max(ranksAtLeast, e.KVEvents.Ranks, h.config.Ranks))
-	m.ranks.Store(&[]rank{{-1, h.newRank(&m.together)}})
+	m.ranks.Store(&[]rank{{-1, h.newRank(m)}})
 	m.feed = h.follow(e, h.config, kvevents.Options{
 		Logger: h.logger, Client: h.client, Acceptor: h.listener.acceptor(), Stats: &h.feeds,
 	}, func(number int) kvevents.Sink { return h.open(m, number) })
@@ -218,10 +221,10 @@ func (h *hub) newMember(e *scheduling.Endpoint) *member {
 }
 
 // newSource makes a source that shares no bound with any other.
-func (h *hub) newSource() *source { return h.newRank(&ranks{limit: math.MaxInt64}) }
+func (h *hub) newSource() *source { return h.newRank(&member{together: ranks{limit: math.MaxInt64}}) }
 
-// newRank makes a source with an index of its own.
-func (h *hub) newRank(of *ranks) *source {
+// newRank makes a source of a member with an index of its own.
+func (h *hub) newRank(of *member) *source {
 	h.indices.Lock()
 	defer h.indices.Unlock()
 	var index uint32
@@ -232,7 +235,8 @@ func (h *hub) newRank(of *ranks) *source {
 		index = uint32(h.sources.Load())
 		h.sources.Add(1)
 	}
-	return newSource(index, h, of)
+	h.own(index, of)
+	return newSource(index, h, &of.together)
 }
 
 // open is the source of a rank that a feed has heard of; of ranks beyond any bound all that is heard is dropped.
@@ -255,7 +259,7 @@ func (h *hub) open(m *member, number int) kvevents.Sink {
 	if len(ranks) == maxRanks || m.gone {
 		return deaf{}
 	}
-	s := h.newRank(&m.together)
+	s := h.newRank(m)
 	s.logger = h.logger.With("endpoint", m.endpoint.Address, "rank", number)
 	next = append(next, rank{number, s})
 	m.ranks.Store(&next)
@@ -288,6 +292,7 @@ func (h *hub) bury(m *member) {
 	}
 	h.indices.Lock()
 	for _, r := range ranks {
+		h.own(r.index, nil)
 		h.free = append(h.free, r.index)
 	}
 	h.indices.Unlock()

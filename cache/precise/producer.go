@@ -113,36 +113,6 @@ func (p *Producer) defaultSize(c *scheduling.Cycle) int {
 	return p.params.BlockSizeTokens
 }
 
-// publish gives every candidate its match.
-func (p *Producer) publish(c *scheduling.Cycle, pr *prompt, fallback int) {
-	column := p.info.In(c)
-	all := p.hub.members.Load()
-	nothing := scheduling.PrefixCacheMatchInfo{TotalBlocks: pr.seen / fallback, BlockSizeTokens: fallback}
-	for o := c.Candidates.Next(0); o >= 0; o = c.Candidates.Next(o + 1) {
-		if o >= len(all.byOrdinal) || all.byOrdinal[o] == nil || !c.Snapshot.Holds(o, all.byOrdinal[o].endpoint.Generation) {
-			column.Set(o, nothing)
-			continue
-		}
-		if _, f, ok := pr.bestOf(all.byOrdinal[o], fallback); ok {
-			column.Set(o, f.info)
-		} else {
-			column.Set(o, nothing)
-		}
-	}
-}
-
-// bestOf is the rank of an endpoint that holds most of the prompt. Which rank will serve, the endpoint decides.
-func (p *prompt) bestOf(m *member, fallback int) (on *source, best found, ok bool) {
-	ranks := *m.ranks.Load()
-	for i := range ranks {
-		f, known := p.of(ranks[i].source, fallback)
-		if known && (!ok || f.weight > best.weight) {
-			on, best, ok = ranks[i].source, f, true
-		}
-	}
-	return on, best, ok
-}
-
 func (p *Producer) take() *prompt {
 	if pr, ok := p.prompts.Get().(*prompt); ok {
 		return pr

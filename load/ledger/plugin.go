@@ -68,21 +68,20 @@ func (p *Plugin) Fill(c *scheduling.Cycle) {
 	match, load, uncached := p.match.In(c), p.load.In(c), p.uncached.In(c)
 	input, _ := p.inputTokens(c)
 	counters := *p.table.counters.Load()
-	for i := c.Candidates.Next(0); i >= 0; i = c.Candidates.Next(i + 1) {
+	for i := range c.Candidates.All() {
 		var inFlight scheduling.InFlightLoad
 		if k := findIn(counters, i, c.Snapshot.Endpoints[i].Generation); k != nil {
 			inFlight = k.load()
 		}
 		load.Set(i, inFlight)
-		info, ok := match.Get(i)
-		uncached.Set(i, scheduling.UncachedRequestTokens(Uncached(info, ok, input)))
+		uncached.Set(i, scheduling.UncachedRequestTokens(Uncached(match.At(i), input)))
 	}
 }
 
 // Charge commits the pick: one request, its uncached tokens as published, and its expected output where configured.
 func (p *Plugin) Charge(c *scheduling.Cycle, f *scheduling.Flight) {
 	input, known := p.inputTokens(c)
-	if info, ok := p.match.In(c).Get(f.Endpoint.Ordinal); input > 0 && !usable(info, ok) {
+	if input > 0 && !usable(p.match.In(c).At(f.Endpoint.Ordinal)) {
 		p.table.withoutMatch.Add(1)
 	}
 	if !known {

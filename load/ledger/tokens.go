@@ -20,12 +20,12 @@ const fallbackBytesPerToken = 4
 //
 // It counts the literal blocks, not the tier-weighted ones: a block in a slower tier costs no prefill. The second term
 // is what was not looked up: the unfinished last block, a tail beyond the index's reach, the other prompts of a batch.
-// Where the blocks say more than the estimate inputTokens, the blocks win. Without info (ok false), or with info that
-// cannot be (block size ≤ 0, negative counts), nothing is taken to be cached. The result is never negative; it and
+// Where the blocks say more than the estimate inputTokens, the blocks win. Without info, or with info that cannot be
+// (block size ≤ 0, negative counts), nothing is taken to be cached. The result is never negative; it and
 // inputTokens saturate at 2⁴⁰.
-func Uncached(info scheduling.PrefixCacheMatchInfo, ok bool, inputTokens int64) int64 {
+func Uncached(info *scheduling.PrefixCacheMatchInfo, inputTokens int64) int64 {
 	inputTokens = min(max(0, inputTokens), maxTokens)
-	if !usable(info, ok) {
+	if !usable(info) {
 		return inputTokens
 	}
 	missing := times(max(0, info.TotalBlocks-info.CachedBlockCount), info.BlockSizeTokens)
@@ -34,8 +34,8 @@ func Uncached(info scheduling.PrefixCacheMatchInfo, ok bool, inputTokens int64) 
 }
 
 // usable reports whether match info says anything.
-func usable(info scheduling.PrefixCacheMatchInfo, ok bool) bool {
-	return ok && info.Valid() && info.TotalBlocks >= 0 && info.CachedBlockCount >= 0
+func usable(info *scheduling.PrefixCacheMatchInfo) bool {
+	return info != nil && info.Valid() && info.TotalBlocks >= 0 && info.CachedBlockCount >= 0
 }
 
 // times is a × b for non-negative numbers, saturating at maxTokens.

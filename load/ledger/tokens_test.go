@@ -17,45 +17,43 @@ import (
 func TestUncached(t *testing.T) {
 	type info = scheduling.PrefixCacheMatchInfo
 	var nobody *scheduling.Column[info]
-	get := func(column *scheduling.Column[info], ordinal int) (i info, ok bool) { return column.Get(ordinal) }
-	nilEndpoint, nilKnown := get(nobody, 0)
+	made := scheduling.NewPrefixCacheMatchInfo(4, 10, 16)
 	tests := map[string]struct {
-		info  info
-		ok    bool
+		info  *info
 		input int64
 		want  int64
 	}{
-		"nil endpoint":       {nilEndpoint, nilKnown, 1000, 1000},
-		"missing info":       {info{}, false, 1000, 1000},
-		"missing, no input":  {info{}, false, -5, 0},
-		"wrong info: zero":   {info{}, true, 1000, 1000},
-		"wrong info: counts": {info{MatchBlocks: -1, CachedBlockCount: -1, TotalBlocks: 10, BlockSizeTokens: 16}, true, 1000, 1000},
-		"wrong info: total":  {info{TotalBlocks: -10, BlockSizeTokens: 16}, true, 1000, 1000},
+		"nil endpoint":       {nobody.At(0), 1000, 1000},
+		"missing info":       {nil, 1000, 1000},
+		"missing, no input":  {nil, -5, 0},
+		"wrong info: zero":   {&info{}, 1000, 1000},
+		"wrong info: counts": {&info{MatchBlocks: -1, CachedBlockCount: -1, TotalBlocks: 10, BlockSizeTokens: 16}, 1000, 1000},
+		"wrong info: total":  {&info{TotalBlocks: -10, BlockSizeTokens: 16}, 1000, 1000},
 		"fully cached with MatchBlocks ≠ CachedBlockCount": {
-			info{MatchBlocks: 8, CachedBlockCount: 10, TotalBlocks: 10, BlockSizeTokens: 16}, true, 160, 0,
+			&info{MatchBlocks: 8, CachedBlockCount: 10, TotalBlocks: 10, BlockSizeTokens: 16}, 160, 0,
 		},
-		"partly cached":                    {info{MatchBlocks: 3, CachedBlockCount: 4, TotalBlocks: 10, BlockSizeTokens: 16}, true, 160, 96},
-		"prompt beyond the indexed range":  {info{MatchBlocks: 10, CachedBlockCount: 10, TotalBlocks: 10, BlockSizeTokens: 16}, true, 1000, 840},
-		"partial final block":              {info{MatchBlocks: 6, CachedBlockCount: 6, TotalBlocks: 6, BlockSizeTokens: 16}, true, 100, 4},
-		"prompt shorter than a block":      {info{BlockSizeTokens: 16}, true, 10, 10},
-		"approximate-style info unchanged": {scheduling.NewPrefixCacheMatchInfo(4, 10, 16), true, 165, 101},
-		"invalid block size: 0":            {info{MatchBlocks: 4, CachedBlockCount: 4, TotalBlocks: 10}, true, 160, 160},
-		"invalid block size: negative":     {info{MatchBlocks: 4, CachedBlockCount: 4, TotalBlocks: 10, BlockSizeTokens: -16}, true, 160, 160},
-		"invalid block size, no input":     {info{MatchBlocks: 4, CachedBlockCount: 4, TotalBlocks: 10}, true, -160, 0},
+		"partly cached":                    {&info{MatchBlocks: 3, CachedBlockCount: 4, TotalBlocks: 10, BlockSizeTokens: 16}, 160, 96},
+		"prompt beyond the indexed range":  {&info{MatchBlocks: 10, CachedBlockCount: 10, TotalBlocks: 10, BlockSizeTokens: 16}, 1000, 840},
+		"partial final block":              {&info{MatchBlocks: 6, CachedBlockCount: 6, TotalBlocks: 6, BlockSizeTokens: 16}, 100, 4},
+		"prompt shorter than a block":      {&info{BlockSizeTokens: 16}, 10, 10},
+		"approximate-style info unchanged": {&made, 165, 101},
+		"invalid block size: 0":            {&info{MatchBlocks: 4, CachedBlockCount: 4, TotalBlocks: 10}, 160, 160},
+		"invalid block size: negative":     {&info{MatchBlocks: 4, CachedBlockCount: 4, TotalBlocks: 10, BlockSizeTokens: -16}, 160, 160},
+		"invalid block size, no input":     {&info{MatchBlocks: 4, CachedBlockCount: 4, TotalBlocks: 10}, -160, 0},
 		"cached above total never negative": {
-			info{MatchBlocks: 12, CachedBlockCount: 12, TotalBlocks: 10, BlockSizeTokens: 16}, true, 165, 5,
+			&info{MatchBlocks: 12, CachedBlockCount: 12, TotalBlocks: 10, BlockSizeTokens: 16}, 165, 5,
 		},
-		"blocks before a shorter estimate": {info{MatchBlocks: 2, CachedBlockCount: 2, TotalBlocks: 10, BlockSizeTokens: 16}, true, 100, 128},
+		"blocks before a shorter estimate": {&info{MatchBlocks: 2, CachedBlockCount: 2, TotalBlocks: 10, BlockSizeTokens: 16}, 100, 128},
 		"batch: the other prompts count in full": {
-			info{MatchBlocks: 6, CachedBlockCount: 6, TotalBlocks: 6, BlockSizeTokens: 16}, true, 100 + 300, 4 + 300,
+			&info{MatchBlocks: 6, CachedBlockCount: 6, TotalBlocks: 6, BlockSizeTokens: 16}, 100 + 300, 4 + 300,
 		},
-		"saturates":        {info{TotalBlocks: math.MaxInt, BlockSizeTokens: math.MaxInt}, true, math.MaxInt64, maxTokens},
-		"saturates, input": {info{}, false, math.MaxInt64, maxTokens},
+		"saturates":        {&info{TotalBlocks: math.MaxInt, BlockSizeTokens: math.MaxInt}, math.MaxInt64, maxTokens},
+		"saturates, input": {nil, math.MaxInt64, maxTokens},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := Uncached(test.info, test.ok, test.input); got != test.want {
-				t.Errorf("Uncached(%+v, %v, %d) = %d, want %d", test.info, test.ok, test.input, got, test.want)
+			if got := Uncached(test.info, test.input); got != test.want {
+				t.Errorf("Uncached(%+v, %d) = %d, want %d", test.info, test.input, got, test.want)
 			}
 		})
 	}
@@ -67,11 +65,11 @@ func TestUncached_4096TokensOnTheCPUTier(t *testing.T) {
 	if got := info.Score(); got != 0.796875 {
 		t.Errorf("prefix_cache_score %v, want 0.796875", got)
 	}
-	if got := Uncached(info, true, 4096); got != 0 {
+	if got := Uncached(&info, 4096); got != 0 {
 		t.Errorf("uncached %d, want 0", got)
 	}
 	info.CachedBlockCount = info.MatchBlocks // the mistake that the literal count is there to avoid
-	if got := Uncached(info, true, 4096); got != 832 {
+	if got := Uncached(&info, 4096); got != 832 {
 		t.Errorf("uncached by the weighted count %d, want 832", got)
 	}
 }
@@ -98,8 +96,8 @@ func TestUncachedAgreesWithItsFormula(t *testing.T) {
 		if limit := big.NewInt(maxTokens); want.Cmp(limit) > 0 {
 			want = limit
 		}
-		if got := Uncached(info, true, input); big.NewInt(got).Cmp(want) != 0 {
-			t.Fatalf("Uncached(%+v, true, %d) = %d, want %v", info, input, got, want)
+		if got := Uncached(&info, input); big.NewInt(got).Cmp(want) != 0 {
+			t.Fatalf("Uncached(%+v, %d) = %d, want %v", info, input, got, want)
 		}
 	})
 }
