@@ -44,14 +44,13 @@ type hub struct {
 	listener    *listener // nil: not listening (yet)
 
 	members atomic.Pointer[members]
-	sources atomic.Int32 // one more than the largest index of a source
+	owners  atomic.Pointer[owners] // follows members and their ranks
+	sources atomic.Int32           // one more than the largest index of a source
 	sizes   atomic.Pointer[[]int]
 
 	ctx    context.Context // ends with the hub
 	cancel context.CancelFunc
 	work   sync.WaitGroup
-
-	owners atomic.Pointer[owners]
 
 	indices sync.Mutex // guards free, and the replacement of owners
 	free    []uint32   // indices of sources that are gone
@@ -152,6 +151,7 @@ func (h *hub) adopt(s *scheduling.Snapshot) {
 		}
 	}
 	h.members.Store(next)
+	h.tellOwners()
 	h.sizesChanged() // a new one may have told its size before it was a member
 }
 
@@ -188,6 +188,7 @@ func (h *hub) listenAgain() {
 	next := &members{next: old.next, byOrdinal: slices.Clone(old.byOrdinal)}
 	h.invite(next)
 	h.members.Store(next)
+	h.tellOwners()
 }
 
 // invite follows those endpoints anew whose engines may connect, now that they can. The hub's lock is held.
@@ -211,7 +212,7 @@ func (h *hub) newMember(e *scheduling.Endpoint) *member {
 	ctx, cancel := context.WithCancel(h.ctx)
 	m := &member{endpoint: e, cancel: cancel}
 	m.together.limit = int64(max(h.maxBlocks, defaultCapacity)) * int64(max(ranksAtLeast, e.KVEvents.Ranks, h.config.Ranks))
-	m.ranks.Store(&[]rank{{-1, h.newRank(m)}})
+	m.ranks.Store(&[]rank{{-1, h.newRank(&m.together)}})
 	m.feed = h.follow(e, h.config, kvevents.Options{
 		Logger: h.logger, Client: h.client, Acceptor: h.listener.acceptor(), Stats: &h.feeds,
 	}, func(number int) kvevents.Sink { return h.open(m, number) })
@@ -221,10 +222,10 @@ func (h *hub) newMember(e *scheduling.Endpoint) *member {
 }
 
 // newSource makes a source that shares no bound with any other.
-func (h *hub) newSource() *source { return h.newRank(&member{together: ranks{limit: math.MaxInt64}}) }
+func (h *hub) newSource() *source { return h.newRank(&ranks{limit: math.MaxInt64}) }
 
-// newRank makes a source of a member with an index of its own.
-func (h *hub) newRank(of *member) *source {
+// newRank makes a source with an index of its own.
+func (h *hub) newRank(of *ranks) *source {
 	h.indices.Lock()
 	defer h.indices.Unlock()
 	var index uint32
@@ -235,8 +236,7 @@ func (h *hub) newRank(of *member) *source {
 		index = uint32(h.sources.Load())
 		h.sources.Add(1)
 	}
-	h.own(index, of)
-	return newSource(index, h, &of.together)
+	return newSource(index, h, of)
 }
 
 // open is the source of a rank that a feed has heard of; of ranks beyond any bound all that is heard is dropped.
@@ -259,10 +259,11 @@ func (h *hub) open(m *member, number int) kvevents.Sink {
 	if len(ranks) == maxRanks || m.gone {
 		return deaf{}
 	}
-	s := h.newRank(m)
+	s := h.newRank(&m.together)
 	s.logger = h.logger.With("endpoint", m.endpoint.Address, "rank", number)
 	next = append(next, rank{number, s})
 	m.ranks.Store(&next)
+	h.tellOwners()
 	return s
 }
 
@@ -292,7 +293,6 @@ func (h *hub) bury(m *member) {
 	}
 	h.indices.Lock()
 	for _, r := range ranks {
-		h.own(r.index, nil)
 		h.free = append(h.free, r.index)
 	}
 	h.indices.Unlock()

@@ -106,14 +106,6 @@ func (p *prompt) match(cut int, s *source) chain.Match {
 	return chain.Match{}
 }
 
-// matches are what sources hold of the prompt in blocks of a size, by their indices.
-func (p *prompt) matches(size int) []chain.Match {
-	if i := p.cutOf(size); i >= 0 {
-		return p.cuts[i].lookup.Matches
-	}
-	return nil
-}
-
 // reset makes the prompt ready for the pool.
 func (p *prompt) reset() {
 	*p = prompt{cuts: p.cuts}

@@ -1,77 +1,92 @@
 package precise
 
-import (
-	"sync/atomic"
+import "github.com/sluice-epp/sluice/scheduling"
 
-	"github.com/sluice-epp/sluice/scheduling"
-)
+// owners say whose the sources are, so that what was found can be told without a look at the memory of every endpoint,
+// which in a large pool is in no cache of the processor's. It is immutable.
+type owners struct {
+	next     uint64  // as in members
+	bySource []owner // by the sources' indices
+}
 
-// owners are the members that sources belong to, by the sources' indices.
-type owners []atomic.Pointer[member]
+// owner is the endpoint instance that a source belongs to.
+type owner struct {
+	ordinal    int32 // -1: nobody
+	several    bool  // the endpoint has other sources, too
+	generation uint64
+}
 
-// own makes a source's index a member's, nil for nobody's. The lock of the indices is held.
-func (h *hub) own(index uint32, m *member) {
-	now := *h.owners.Load()
-	if int(index) >= len(now) {
-		more := make(owners, 2*index+8)
-		for i := range now {
-			more[i].Store(now[i].Load())
-		}
-		now = more
-		h.owners.Store(&more)
+// tellOwners makes owners follow the members and their ranks.
+func (h *hub) tellOwners() {
+	h.indices.Lock()
+	defer h.indices.Unlock()
+	all := h.members.Load()
+	next := &owners{next: all.next, bySource: make([]owner, h.sources.Load())}
+	for i := range next.bySource {
+		next.bySource[i].ordinal = -1
 	}
-	now[index].Store(m)
+	for o, m := range all.byOrdinal {
+		if m == nil {
+			continue
+		}
+		ranks := *m.ranks.Load()
+		for i := range ranks {
+			next.bySource[ranks[i].index] = owner{int32(o), len(ranks) > 1, m.endpoint.Generation}
+		}
+	}
+	h.owners.Store(next)
 }
 
 // publish gives every candidate its match.
 func (p *Producer) publish(c *scheduling.Cycle, pr *prompt, fallback int) {
-	column := p.info.In(c)
 	nothing := scheduling.PrefixCacheMatchInfo{TotalBlocks: pr.seen / fallback, BlockSizeTokens: fallback}
-	if sizes := *p.hub.sizes.Load(); len(sizes) > 1 || len(sizes) == 1 && sizes[0] != fallback {
-		p.publishAll(c, pr, fallback, nothing)
+	sizes := *p.hub.sizes.Load()
+	if cut := pr.cutOf(fallback); cut >= 0 && (len(sizes) == 0 || len(sizes) == 1 && sizes[0] == fallback) {
+		p.publishFound(c, pr, cut, nothing)
 		return
 	}
-	// Who holds nothing is told no more than the prompt's length. Their memory is not looked at: in a large pool it is in no
-	// cache of the processor's, and most hold nothing.
+	column, all := p.info.In(c), p.hub.members.Load()
 	for o := range c.Candidates.All() {
-		column.Set(o, nothing)
-	}
-	owners, members := *p.hub.owners.Load(), p.hub.members.Load()
-	for i, match := range pr.matches(fallback) {
-		if match.Blocks == 0 || i >= len(owners) {
-			continue
-		}
-		m := owners[i].Load()
-		if m == nil || m.endpoint == nil || !c.Candidates.Has(m.endpoint.Ordinal) || !members.have(m, c.Snapshot) {
-			continue
-		}
-		if _, f, ok := pr.bestOf(m, fallback); ok {
-			column.Set(m.endpoint.Ordinal, f.info)
-		}
+		column.Set(o, pr.infoOf(all, c.Snapshot, o, fallback, nothing))
 	}
 }
 
-// publishAll is publish where endpoints have blocks of several sizes: what holds nothing has its own number of blocks, too.
-func (p *Producer) publishAll(c *scheduling.Cycle, pr *prompt, fallback int, nothing scheduling.PrefixCacheMatchInfo) {
-	column, members := p.info.In(c), p.hub.members.Load()
+// publishFound is publish where all blocks have one size.
+func (p *Producer) publishFound(c *scheduling.Cycle, pr *prompt, cut int, nothing scheduling.PrefixCacheMatchInfo) {
+	column := p.info.In(c)
 	for o := range c.Candidates.All() {
+		column.Set(o, nothing)
+	}
+	owners := p.hub.owners.Load()
+	current := owners.next == c.Snapshot.Version+1
+	for i, match := range pr.cuts[cut].lookup.Matches {
+		if match.Blocks == 0 || i >= len(owners.bySource) {
+			continue
+		}
+		of := &owners.bySource[i]
+		o := int(of.ordinal)
+		if !c.Candidates.Has(o) || !current && !c.Snapshot.Holds(o, of.generation) {
+			continue
+		}
 		info := nothing
-		if o < len(members.byOrdinal) && members.have(members.byOrdinal[o], c.Snapshot) {
-			if _, f, ok := pr.bestOf(members.byOrdinal[o], fallback); ok {
-				info = f.info
-			}
+		if of.several {
+			info = pr.infoOf(p.hub.members.Load(), c.Snapshot, o, nothing.BlockSizeTokens, nothing)
+		} else {
+			info.MatchBlocks, info.CachedBlockCount = int(match.Weight)/1000, int(match.Blocks)
 		}
 		column.Set(o, info)
 	}
 }
 
-// have reports whether a member, which may be nil, is still followed and the one that a snapshot has in its place.
-func (all *members) have(m *member, s *scheduling.Snapshot) bool {
-	if m == nil {
-		return false
+// infoOf is what an endpoint holds, nothing where it is not followed (any more).
+func (p *prompt) infoOf(all *members, s *scheduling.Snapshot, ordinal, fallback int, nothing scheduling.PrefixCacheMatchInfo) scheduling.PrefixCacheMatchInfo {
+	if ordinal >= len(all.byOrdinal) || all.byOrdinal[ordinal] == nil || !s.Holds(ordinal, all.byOrdinal[ordinal].endpoint.Generation) {
+		return nothing
 	}
-	o := m.endpoint.Ordinal
-	return o < len(all.byOrdinal) && all.byOrdinal[o] == m && s.Holds(o, m.endpoint.Generation)
+	if _, f, ok := p.bestOf(all.byOrdinal[ordinal], fallback); ok {
+		return f.info
+	}
+	return nothing
 }
 
 // bestOf is the rank of an endpoint that holds most of the prompt. Which rank will serve, the endpoint decides.
