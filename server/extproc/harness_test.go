@@ -199,6 +199,7 @@ func serve(t *testing.T, s *Server) extprocv3.ExternalProcessorClient {
 	}()
 	conn, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(65<<20), grpc.MaxCallSendMsgSize(65<<20)),
+		grpc.WithInitialWindowSize(64<<10), // and no more: a window that grows would hold whole bodies here
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {
 		t.Fatal(err)

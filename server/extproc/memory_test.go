@@ -1,0 +1,98 @@
+package extproc
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+)
+
+// TestMemoryOfABody holds eight requests with bodies of 1 MiB at once: when each is about to be picked for, and when all
+// answers wait for a proxy that does not read. In neither may a body take as much as three copies of it.
+func TestMemoryOfABody(t *testing.T) {
+	const bodies, size, piece = 8, 1 << 20, 64 << 10
+	body := []byte(chat(size))
+	for name, opening := range map[string]bodyMode{"full duplex": modeFullDuplex, "buffered": modeBuffered} {
+		t.Run(name, func(t *testing.T) {
+			var arrived sync.WaitGroup
+			release := make(chan struct{})
+			b := newBench(t, options{
+				addresses: []string{"10.0.0.1:8000"},
+				produce: func(ctx context.Context) {
+					arrived.Done()
+					select {
+					case <-release:
+					case <-ctx.Done():
+					}
+				},
+				configure: func(c *Config) { c.ProduceTimeout = time.Minute },
+			})
+			before := liveBytes()
+			arrived.Add(bodies)
+			calls := make([]*call, bodies)
+			for i := range calls {
+				c := b.call(t, opening, modeNone)
+				calls[i] = c
+				c.requestHeaders(false)
+				if opening == modeBuffered {
+					c.recv()
+					c.send(bodyMessage(body, true))
+					continue
+				}
+				for at := 0; at < len(body); at += piece {
+					end := min(at+piece, len(body))
+					c.send(bodyMessage(body[at:end], end == len(body)))
+				}
+			}
+			arrived.Wait()
+			perBody(t, "before the pick", before, bodies, len(body))
+			close(release)
+			awaitPicks(t, b, bodies)
+			perBody(t, "while answers wait", before, bodies, len(body))
+			runtime.KeepAlive(calls)
+		})
+	}
+}
+
+func bodyMessage(body []byte, end bool) *extprocv3.ProcessingRequest {
+	return &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{
+		RequestBody: &extprocv3.HttpBody{Body: body, EndOfStream: end}}}
+}
+
+// awaitPicks waits until so many requests have been picked for.
+func awaitPicks(t *testing.T, b *bench, n int) {
+	t.Helper()
+	for range 500 {
+		if b.notes.picks() == n {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%d picks, want %d", b.notes.picks(), n)
+}
+
+func perBody(t *testing.T, when string, before uint64, bodies, size int) {
+	t.Helper()
+	copies := float64(liveBytes()-before) / float64(bodies*size)
+	t.Logf("%s: %.2f copies of a body", when, copies)
+	if copies < 0.9 || copies >= 3 {
+		t.Errorf("%s: %.2f copies of a body are in memory, want fewer than 3", when, copies)
+	}
+}
+
+// liveBytes is the memory in use after garbage and what pools keep is gone, once it stays the same.
+func liveBytes() uint64 {
+	var m runtime.MemStats
+	for last := uint64(0); ; last = m.HeapAlloc {
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		if more := int64(m.HeapAlloc - last); more < 64<<10 && more > -64<<10 {
+			return m.HeapAlloc
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
