@@ -52,6 +52,7 @@ func TestAllocationsOfRecord(t *testing.T) {
 		r, err := record.Find(records, map[string]string{
 			"setup": row.Setup, "via": row.Via, "body": report.Size(row.BodyBytes),
 			"endpoints": strconv.Itoa(row.Endpoints), "chunks": strconv.Itoa(row.Chunks),
+			"concurrency": strconv.Itoa(row.Concurrency),
 		})
 		if err != nil {
 			t.Fatal(err)

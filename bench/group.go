@@ -25,9 +25,9 @@ const (
 	maxRoundChunks = 100_000
 )
 
-// perRound is how many requests a round of a load has.
+// perRound is how many requests a round of a load has: with fewer than there are to be at once there never were as many.
 func (b *bench) perRound(l load) int {
-	return max(1, min(b.requests, maxRoundBytes/l.body, maxRoundChunks/l.chunks))
+	return max(l.concurrency, min(b.requests, maxRoundBytes/l.body, maxRoundChunks/l.chunks))
 }
 
 // field is what a group's sides share.
@@ -37,14 +37,19 @@ type field struct {
 	pool   *engines.Pool
 }
 
+// newField makes the bodies of a load and starts its engines, which publish events where the precise index is measured.
+func newField(l load, events bool) (f field, err error) {
+	f.load = l
+	if f.bodies, err = (chat.Set{Bodies: distinctBodies, Groups: prefixGroups, Size: l.body}).Make(); err != nil {
+		return f, err
+	}
+	f.pool, err = engines.Start(engines.Options{Engines: l.endpoints, Prompts: f.bodies, Groups: prefixGroups, Events: events})
+	return f, err
+}
+
 // group measures every setup of a group, each in fresh processes.
 func (b *bench) group(ctx context.Context, g group) (rows []report.Row, err error) {
-	f := field{load: g.load}
-	if f.bodies, err = (chat.Set{Bodies: distinctBodies, Groups: prefixGroups, Size: g.body}).Make(); err != nil {
-		return nil, err
-	}
-	precise := slices.ContainsFunc(g.ways, func(w way) bool { return w.setup == setupPrecise })
-	f.pool, err = engines.Start(engines.Options{Engines: g.endpoints, Prompts: f.bodies, Groups: prefixGroups, Events: precise})
+	f, err := newField(g.load, slices.ContainsFunc(g.ways, func(w way) bool { return w.setup == setupPrecise }))
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +102,7 @@ func rowsOf(l load, sides []*side) []report.Row {
 	var rows []report.Row
 	for _, s := range sides {
 		row := report.Row{
-			Setup: s.setup, Via: s.via, BodyBytes: l.body, Endpoints: l.endpoints, Chunks: l.chunks,
+			Setup: s.setup, Via: s.via, BodyBytes: l.body, Endpoints: l.endpoints, Chunks: l.chunks, Concurrency: l.concurrency,
 			Rounds: s.rounds, None: rounds(setupNone, s.via), PeakRSS: s.peakRSS,
 		}
 		if s.setup != setupNull && s.setup != setupNone {
@@ -125,7 +130,7 @@ func (b *bench) profile(ctx context.Context, l load, sides []*side) error {
 		if !s.goHeap {
 			continue
 		}
-		name := fmt.Sprintf("%s-%s-%s-%d-%d.pprof", s.via, s.setup, report.Size(l.body), l.endpoints, l.chunks)
+		name := fmt.Sprintf("%s-%s-%s-%d-%d-%d.pprof", s.via, s.setup, report.Size(l.body), l.endpoints, l.chunks, l.concurrency)
 		n, err := s.profile(ctx, filepath.Join(b.profiles, name), l.chunks, b.profileTime)
 		if err != nil {
 			return err

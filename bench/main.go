@@ -158,8 +158,8 @@ func (b *bench) print(line string) error {
 }
 
 func (b *bench) table(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "\nmedian [range] of %d rounds of %d requests (fewer of large ones), %d at once; load average %s at %s\n",
-		b.rounds, b.requests, b.concurrency, b.machine.Load, b.machine.Date.Format("2006-01-02T15:04:05Z"))
+	_, err := fmt.Fprintf(w, "\nmedian [range] of %d rounds of %d requests (fewer of large ones), %d at once where no column tells; load average %s at %s\n",
+		b.rounds, b.requests, usualConcurrency, b.machine.Load, b.machine.Date.Format("2006-01-02T15:04:05Z"))
 	return errors.Join(err, report.Table(w, b.rows, b.idle))
 }
 

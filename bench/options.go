@@ -20,12 +20,9 @@ type options struct {
 	sluice, null   string
 	envoy, routers string
 	setups, ways   []string
-	bodies         []int // bytes; without these three the default loads
-	endpoints      []int
-	chunks         []int
+	dimensions     // without any the default loads
 	rounds         int
 	requests       int
-	concurrency    int
 	idleEndpoints  int
 	idleTime       time.Duration
 	profiles       string
@@ -75,10 +72,12 @@ func parseBody(text string) (int, error) {
 	return n, err
 }
 
-// The most endpoints, which keeps the engines' sockets within usual limits of open files, and the most chunks.
+// The most endpoints, which keeps the engines' sockets within usual limits of open files, the most chunks and the most
+// requests at once.
 const (
-	maxEndpoints = 4096
-	maxChunks    = 10_000
+	maxEndpoints   = 4096
+	maxChunks      = 10_000
+	maxConcurrency = 10_000
 )
 
 // between parses a whole number; what names it in errors.
@@ -111,7 +110,9 @@ const teaching = `bench measures Sluice beside a null ext_proc server and whole 
 
   bench                                                     the default loads: docs/performance.md lists them
   bench -via stream -bodies 16KiB                           one load: what is not given is 16KiB, 64 endpoints, 3 chunks
+                                                            and 16 requests at once
   bench -via stream -bodies 1KiB,1MiB -endpoints 8,512      every combination
+  bench -via stream -bodies 220KB -concurrency 20,60,150    long prompts, more and more of them at once
   bench -via envoy -setups none,null,sluice-approx          some setups
   bench -via stream -bodies 16KiB -cpuprofile profiles      and go tool pprof -top profiles/*sluice-approx*
 
@@ -136,13 +137,14 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.routers, "routers", "", "the `folder` of scripts/routers.sh; without it no router is measured")
 	f.Var(list[string]{&o.setups, oneOf(allSetups), word}, "setups", "`names` of what is measured")
 	f.Var(list[string]{&o.ways, oneOf(allWays), word}, "via", "`ways` on which it is measured; idle is without requests")
-	f.Var(list[int]{&o.bodies, parseBody, report.Size}, "bodies", "request body `sizes`")
+	f.Var(list[int]{&o.bodies, parseBody, report.Size}, "bodies", "request body `sizes`, such as 16KiB or 220KB")
 	f.Var(list[int]{&o.endpoints, between("endpoints", 1, maxEndpoints), strconv.Itoa}, "endpoints", "`numbers` of endpoints")
 	f.Var(list[int]{&o.chunks, between("chunks", 1, maxChunks), strconv.Itoa}, "chunks",
 		"`numbers` of chunks of a streamed answer, the one with its usage included")
+	f.Var(list[int]{&o.concurrency, between("requests at once", 1, maxConcurrency), strconv.Itoa}, "concurrency",
+		"`numbers` of requests at once")
 	f.IntVar(&o.rounds, "rounds", 5, "how often each setup is measured, in turn with the others")
-	f.IntVar(&o.requests, "requests", 2000, "requests a round; fewer where they are large")
-	f.IntVar(&o.concurrency, "concurrency", 16, "requests at once")
+	f.IntVar(&o.requests, "requests", 2000, "requests a round; fewer where they are large, and no fewer than there are at once")
 	f.IntVar(&o.idleEndpoints, "idle-endpoints", 512, "endpoints while idle")
 	f.DurationVar(&o.idleTime, "idle-time", 20*time.Second, "how long to watch what is idle")
 	f.StringVar(&o.profiles, "cpuprofile", "", "`folder` for a CPU profile of each picker under each load, taken after the rounds")
@@ -168,7 +170,7 @@ func (o options) check() error {
 		flag        string
 		value, most int
 	}{
-		{"rounds", o.rounds, 1000}, {"requests", o.requests, 10_000_000}, {"concurrency", o.concurrency, 10_000},
+		{"rounds", o.rounds, 1000}, {"requests", o.requests, 10_000_000},
 		{"idle-endpoints", o.idleEndpoints, maxEndpoints},
 	} {
 		if at.value < 1 || at.value > at.most {

@@ -39,16 +39,48 @@ func waysOf(setup string) []string {
 
 // What stands for a dimension that is not asked for, and the chunks that longer answers are compared with.
 const (
-	usualBody      = 16 << 10
-	usualEndpoints = 64
-	usualChunks    = 3
+	usualBody        = 16 << 10
+	usualEndpoints   = 64
+	usualChunks      = 3
+	usualConcurrency = report.UsualConcurrency
 )
 
 // way is a setup on a way.
 type way struct{ setup, via string }
 
-// load is what a setup has to do.
-type load struct{ body, endpoints, chunks int }
+// load is what a setup has to do; body is in bytes, and concurrency is how many requests there are at once.
+type load struct{ body, endpoints, chunks, concurrency int }
+
+// dimensions are the values of loads that are asked for, those of each by itself.
+type dimensions struct {
+	bodies      []int // bytes
+	endpoints   []int
+	chunks      []int
+	concurrency []int
+}
+
+// loads is every combination, with what is usual for a dimension without values; where none has any there is no load.
+func (d dimensions) loads() (all []load) {
+	if len(d.bodies)+len(d.endpoints)+len(d.chunks)+len(d.concurrency) == 0 {
+		return nil
+	}
+	or := func(values []int, usual int) []int {
+		if len(values) == 0 {
+			return []int{usual}
+		}
+		return values
+	}
+	for _, body := range or(d.bodies, usualBody) {
+		for _, endpoints := range or(d.endpoints, usualEndpoints) {
+			for _, chunks := range or(d.chunks, usualChunks) {
+				for _, concurrency := range or(d.concurrency, usualConcurrency) {
+					all = append(all, load{body, endpoints, chunks, concurrency})
+				}
+			}
+		}
+	}
+	return all
+}
 
 // group is what is measured side by side, in turn.
 type group struct {
@@ -64,8 +96,8 @@ func (g group) String() string {
 			names = append(names, n)
 		}
 	}
-	return fmt.Sprintf("%s bodies, %d endpoints, answers of %d chunks, %s",
-		report.Size(g.body), g.endpoints, g.chunks, strings.Join(names, " and "))
+	return fmt.Sprintf("%s bodies, %d endpoints, answers of %d chunks, %d at once, %s",
+		report.Size(g.body), g.endpoints, g.chunks, g.concurrency, strings.Join(names, " and "))
 }
 
 // plan is what a run measures, in this order.
@@ -82,16 +114,16 @@ func (p plan) steps() int {
 	return n
 }
 
-// The default run. The stream has every body and every number of endpoints once and answers of many chunks; what goes over
-// HTTP has two bodies.
+// The default run. The stream has every body and every number of endpoints once, answers of many chunks, and long prompts
+// with more and more requests at once (C49); what goes over HTTP has two bodies.
 var (
-	streamLoads = []load{
-		{1 << 10, usualEndpoints, usualChunks}, {16 << 10, usualEndpoints, usualChunks}, {64 << 10, usualEndpoints, usualChunks},
-		{256 << 10, usualEndpoints, usualChunks}, {1 << 20, usualEndpoints, usualChunks},
-		{16 << 10, 8, usualChunks}, {16 << 10, 512, usualChunks},
-		{16 << 10, usualEndpoints, 200},
-	}
-	httpLoads = []load{{16 << 10, usualEndpoints, usualChunks}, {256 << 10, usualEndpoints, usualChunks}}
+	streamLoads = slices.Concat(
+		dimensions{bodies: []int{1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}}.loads(),
+		dimensions{endpoints: []int{8, 512}}.loads(),
+		dimensions{chunks: []int{200}}.loads(),
+		dimensions{bodies: []int{220_000}, concurrency: []int{20, 60, 150}}.loads(),
+	)
+	httpLoads = dimensions{bodies: []int{16 << 10, 256 << 10}}.loads()
 )
 
 // plan chooses the loads and, for each, the setups that can be measured. It says what is left out for want of a program.
@@ -129,8 +161,8 @@ func (b *bench) plan() plan {
 		}
 	}
 	stream, http := streamLoads, httpLoads
-	if product := b.product(); len(product) > 0 {
-		stream, http = product, product
+	if asked := b.loads(); len(asked) > 0 {
+		stream, http = asked, asked
 	}
 	add(stream, ways(report.ViaStream))
 	add(http, ways(report.ViaEnvoy, report.ViaRouter))
@@ -141,25 +173,4 @@ func (b *bench) plan() plan {
 // decided reports whether anything beside setupNone is measured on a way.
 func decided(ways []way, via string) bool {
 	return slices.ContainsFunc(ways, func(w way) bool { return w.via == via && w.setup != setupNone })
-}
-
-// product is every combination of the dimensions that are asked for; without any there is none.
-func (b *bench) product() (loads []load) {
-	if len(b.bodies)+len(b.endpoints)+len(b.chunks) == 0 {
-		return nil
-	}
-	or := func(values []int, usual int) []int {
-		if len(values) == 0 {
-			return []int{usual}
-		}
-		return values
-	}
-	for _, body := range or(b.bodies, usualBody) {
-		for _, endpoints := range or(b.endpoints, usualEndpoints) {
-			for _, chunks := range or(b.chunks, usualChunks) {
-				loads = append(loads, load{body, endpoints, chunks})
-			}
-		}
-	}
-	return loads
 }

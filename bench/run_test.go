@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-epp/sluice/bench/record"
+	"github.com/sluice-epp/sluice/bench/report"
 	"github.com/sluice-epp/sluice/bench/subject"
 	"github.com/sluice-epp/sluice/test/envoytest"
 )
@@ -113,7 +115,7 @@ func find(t *testing.T, rows []record.Row, setup, via string) record.Row {
 func TestTinyStream(t *testing.T) {
 	profiles := filepath.Join(t.TempDir(), "new", "folder")
 	file := filepath.Join(t.TempDir(), "record.txt")
-	rows, out := tiny(t, "-via", "stream", "-bodies", "1KiB", "-endpoints", "8", "-chunks", "20",
+	rows, out := tiny(t, "-via", "stream", "-bodies", "1KiB", "-endpoints", "8", "-chunks", "20", "-concurrency", "5",
 		"-cpuprofile", profiles, "-profile-time", "1s", "-record", file)
 	if len(rows) != 3 {
 		t.Fatalf("%d rows in\n%s", len(rows), out)
@@ -122,7 +124,7 @@ func TestTinyStream(t *testing.T) {
 	for _, setup := range []string{setupApprox, setupPrecise} {
 		r := find(t, rows, setup, "stream")
 		n := numbers(t, r, "cpu_us", "cpu_ratio", "p50_us", "p99_us", "p99_ratio", "allocs", "bytes", "rss_mib")
-		if !r.Is(map[string]string{"body": "1KiB", "endpoints": "8", "chunks": "20"}) {
+		if !r.Is(map[string]string{"body": "1KiB", "endpoints": "8", "chunks": "20", "concurrency": "5"}) {
 			t.Errorf("%v", r)
 		}
 		// One round: the ratio is that of the printed numbers, but for their rounding.
@@ -133,11 +135,11 @@ func TestTinyStream(t *testing.T) {
 		if n["cpu_us"] < 10 || n["allocs"] < 50 || n["allocs"] > 5000 || n["rss_mib"] < 5 || n["rss_mib"] > 500 {
 			t.Errorf("implausible: %v", r)
 		}
-		if b, err := os.ReadFile(filepath.Join(profiles, "stream-"+setup+"-1KiB-8-20.pprof")); err != nil || len(b) < 100 {
+		if b, err := os.ReadFile(filepath.Join(profiles, "stream-"+setup+"-1KiB-8-20-5.pprof")); err != nil || len(b) < 100 {
 			t.Errorf("profile of %s: %d bytes, %v", setup, len(b), err)
 		}
 	}
-	for _, want := range []string{"median [range] of 1 rounds of 50 requests", "\nvia stream\n", "CPU µs/request"} {
+	for _, want := range []string{"median [range] of 1 rounds of 50 requests", "\nvia stream\n", "chunks  at once  ", "CPU µs/request"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the table does not say %q:\n%s", want, out)
 		}
@@ -149,6 +151,46 @@ func TestTinyStream(t *testing.T) {
 	again, err := record.Read(bytes.NewReader(kept))
 	if diff := cmp.Diff(rows, again); err != nil || diff != "" || !bytes.Contains(kept, []byte("\n# go: go1.")) {
 		t.Errorf("the record: %v %s\n%s", err, diff, kept)
+	}
+}
+
+// As many requests are under way at once as the load says, on the stream and over HTTP.
+func TestConcurrency(t *testing.T) {
+	b := bench{options: parse(t, strings.Join(append(built(t), "-requests", "50"), " ")), folder: t.TempDir()}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	for _, l := range []load{{1 << 10, 2, usualChunks, 1}, {1 << 10, 2, usualChunks, 70}} {
+		f, err := newField(l, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range []way{{setupNull, report.ViaStream}, {setupNone, report.ViaRouter}} {
+			s, err := b.start(ctx, f, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Nobody who would send a request goes on before as many have come as there are to be, and then all stop.
+			var came atomic.Int64
+			all := make(chan struct{})
+			if _, err := s.run(ctx, l.chunks, func() bool {
+				if came.Add(1) == int64(l.concurrency) {
+					close(all)
+				}
+				select {
+				case <-all:
+				case <-ctx.Done():
+				}
+				return false
+			}); err != nil || came.Load() != int64(l.concurrency) {
+				t.Errorf("%+v, %+v: %d at once, %v", l, w, came.Load(), err)
+			}
+			if err := s.stop(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := f.pool.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

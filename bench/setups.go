@@ -23,8 +23,8 @@ const preciseConfig = `plugins:
   - type: precise-prefix-cache-producer
 `
 
-// connections is how many HTTP/2 connections the streams share, and how many workers an Envoy has, each with a connection
-// of its own.
+// connections is how many HTTP/2 connections the streams share, as far as there are as many at once, and how many workers
+// an Envoy has, each with a connection of its own.
 const connections = 2
 
 // start starts a setup on a way and warms it up. With an error nothing is left.
@@ -47,8 +47,8 @@ func (b *bench) start(ctx context.Context, f field, w way) (s *side, err error) 
 			return s, err
 		}
 	}
-	// Every body at least twice, so that the prefix index is as full as it will be.
-	if _, err := s.send(ctx, usualChunks, max(2*distinctBodies, b.perRound(f.load)/2)); err != nil {
+	// Every body at least twice, so that the prefix index is as full as it will be, and as many at once as there will be.
+	if _, err := s.send(ctx, usualChunks, max(2*distinctBodies, 2*f.concurrency, b.perRound(f.load)/2)); err != nil {
 		return s, err
 	}
 	if s.setup == setupPrecise {
@@ -104,7 +104,7 @@ const bypassHeader = "x-bench-bypass"
 // connect puts a client in front of the picker, and an Envoy between the two where that is the way.
 func (b *bench) connect(ctx context.Context, s *side, f field) (err error) {
 	if s.via == report.ViaStream {
-		return s.connectStream(f, b.concurrency)
+		return s.connectStream(f)
 	}
 	targets, headers := f.pool.Addresses(), ""
 	switch {
@@ -122,7 +122,7 @@ func (b *bench) connect(ctx context.Context, s *side, f field) (err error) {
 	case s.picker != nil:
 		targets = []string{s.picker.Address}
 	}
-	client := caller.New(targets, f.bodies, b.concurrency, headers)
+	client := caller.New(targets, f.bodies, f.concurrency, headers)
 	s.closing = append(s.closing, client.Close)
 	s.run = func(ctx context.Context, chunks int, more func() bool) ([]time.Duration, error) {
 		f.pool.SetChunks(chunks)
@@ -139,8 +139,8 @@ func (b *bench) connect(ctx context.Context, s *side, f field) (err error) {
 }
 
 // connectStream plays Envoy towards the picker.
-func (s *side) connectStream(f field, concurrency int) error {
-	client, err := proxy.Dial(s.picker.Address, connections)
+func (s *side) connectStream(f field) error {
+	client, err := proxy.Dial(s.picker.Address, min(connections, f.concurrency))
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (s *side) connectStream(f field, concurrency int) error {
 		}
 	}
 	s.run = func(ctx context.Context, chunks int, more func() bool) ([]time.Duration, error) {
-		return client.Run(ctx, exchanges[chunks], concurrency, more)
+		return client.Run(ctx, exchanges[chunks], f.concurrency, more)
 	}
 	return nil
 }

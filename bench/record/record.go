@@ -73,10 +73,21 @@ func envoyVersion(out string) string {
 // Row is a line for scripts, its numbers and names by key.
 type Row map[string]string
 
-// Is reports whether the row has these values; a key that it lacks has none.
+// implied are the values of keys that a record may leave out.
+var implied = Row{"concurrency": "16"}
+
+// value is that of a key; one that is neither in the row nor implied has none.
+func (r Row) value(key string) string {
+	if v, ok := r[key]; ok {
+		return v
+	}
+	return implied[key]
+}
+
+// Is reports whether the row has these values. A row without concurrency is one of 16; any other key that it lacks has none.
 func (r Row) Is(values map[string]string) bool {
 	for k, v := range values {
-		if r[k] != v {
+		if r.value(k) != v {
 			return false
 		}
 	}

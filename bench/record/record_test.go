@@ -94,6 +94,33 @@ func TestHere(t *testing.T) {
 	}
 }
 
+// Rows without the number of requests at once are of 16, beside rows that say theirs.
+func TestFindConcurrency(t *testing.T) {
+	rows, err := Read(strings.NewReader("bench setup=a allocs=1\nbench setup=a concurrency=150 allocs=2\n" +
+		"bench setup=b concurrency=16 allocs=3\nbench setup=b concurrency=1 allocs=4\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		setup, concurrency string
+		want               float64
+	}{{"a", "16", 1}, {"a", "150", 2}, {"b", "16", 3}, {"b", "1", 4}} {
+		r, err := Find(rows, map[string]string{"setup": tt.setup, "concurrency": tt.concurrency})
+		if err != nil {
+			t.Errorf("%+v: %v", tt, err)
+			continue
+		}
+		if n, err := r.Number("allocs"); err != nil || n != tt.want {
+			t.Errorf("%+v: %g, %v", tt, n, err)
+		}
+	}
+	for _, tt := range []struct{ setup, concurrency string }{{"a", "1"}, {"b", "150"}, {"a", ""}} {
+		if r, err := Find(rows, map[string]string{"setup": tt.setup, "concurrency": tt.concurrency}); err == nil {
+			t.Errorf("%+v: %v", tt, r)
+		}
+	}
+}
+
 // Whatever is read is either an error or rows that are found again when they are written.
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{"bench a=1 b=2\n", "# x\n\nbench setup=a via=b\r\n", "bench \n", "bench a=b=c", "bench a", "x"} {

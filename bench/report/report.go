@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -40,7 +41,8 @@ func Quantile[T cmp.Ordered](values []T, q float64) T {
 func Micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // Table writes the rows for people, a table for each way: medians, and where it says most, the range in brackets. A column
-// that no row of a table has a number for is left out.
+// that no row of a table has a number for is left out, and so is the number of requests at once where all rows of a table
+// have UsualConcurrency.
 func Table(w io.Writer, rows []Row, idle []Idle) error {
 	for _, via := range []string{ViaStream, ViaEnvoy, ViaRouter} {
 		var of []Row
@@ -79,13 +81,22 @@ func table(w io.Writer, rows []Row) error {
 	line := func(cells []string) {
 		fmt.Fprintln(t, strings.Join(cells, "\t")+"\t") // faults show at Flush
 	}
-	titles := []string{"body", "endpoints", "chunks", "setup"}
+	titles := []string{"body", "endpoints", "chunks"}
+	unusual := slices.ContainsFunc(rows, func(r Row) bool { return r.Concurrency != UsualConcurrency })
+	if unusual {
+		titles = append(titles, "at once")
+	}
+	titles = append(titles, "setup")
 	for _, m := range columns {
 		titles = append(titles, m.title)
 	}
 	line(titles)
 	for _, r := range rows {
-		cells := []string{Size(r.BodyBytes), fmt.Sprint(r.Endpoints), fmt.Sprint(r.Chunks), r.Setup}
+		cells := []string{Size(r.BodyBytes), strconv.Itoa(r.Endpoints), strconv.Itoa(r.Chunks)}
+		if unusual {
+			cells = append(cells, strconv.Itoa(r.Concurrency))
+		}
+		cells = append(cells, r.Setup)
 		for _, m := range columns {
 			cells = append(cells, m.cell(r))
 		}

@@ -59,7 +59,7 @@ func TestMicros(t *testing.T) {
 
 func row() report.Row {
 	return report.Row{
-		Setup: "sluice-approx", Via: report.ViaStream, BodyBytes: 16 << 10, Endpoints: 64, Chunks: 200, PeakRSS: 90 << 20,
+		Setup: "sluice-approx", Via: report.ViaStream, BodyBytes: 16 << 10, Endpoints: 64, Chunks: 200, Concurrency: 16, PeakRSS: 90 << 20,
 		Null: []report.Round{
 			{CPUMicros: 100, P50Micros: 10, P99Micros: 400, Allocations: 50, AllocatedBytes: 1024, PerSecond: 9000, ChunkMicros: 10},
 			{CPUMicros: 50, P50Micros: 10, P99Micros: 300, Allocations: 50, AllocatedBytes: 1024, PerSecond: 8000, ChunkMicros: 10},
@@ -88,7 +88,7 @@ func http() []report.Row {
 	direct := []report.Round{{P50Micros: 50, P99Micros: 90, PerSecond: 20}}
 	router := []report.Round{{CPUMicros: 100, P50Micros: 80, P99Micros: 250, PerSecond: 10}}
 	of := func(setup, via string, rounds, beside, null, nullNone []report.Round) report.Row {
-		return report.Row{Setup: setup, Via: via, BodyBytes: 1 << 10, Endpoints: 8, Chunks: 3, Rounds: rounds, None: beside, Null: null, NullNone: nullNone}
+		return report.Row{Setup: setup, Via: via, BodyBytes: 1 << 10, Endpoints: 8, Chunks: 3, Concurrency: 16, Rounds: rounds, None: beside, Null: null, NullNone: nullNone}
 	}
 	return []report.Row{
 		of("none", report.ViaEnvoy, none, none, nil, nil),
@@ -100,13 +100,15 @@ func http() []report.Row {
 }
 
 func TestLine(t *testing.T) {
-	const load = "via=stream body=16KiB endpoints=64 chunks=200 "
+	const load = "via=stream body=16KiB endpoints=64 chunks=200 concurrency=16 "
 	// A ratio is the middle one of those of rounds that were measured side by side: of 1.3, 1.4 and 1.2 that of CPU time.
 	for want, r := range map[string]report.Row{
 		"bench setup=sluice-approx " + load + "cpu_us=72.0 cpu_ratio=1.30 p50_us=20 p50_ratio=2.00 p99_us=500 p99_ratio=2.00 " +
 			"allocs=71.3 bytes=2048 rss_mib=90 chunk_cpu_us=12.00 chunk_cpu_ratio=1.20 per_s=5000": row(),
 		"bench setup=null " + load + "cpu_us=60.0 p50_us=10 p99_us=300 allocs=50.0 bytes=1024 rss_mib=30 chunk_cpu_us=10.00 per_s=8000": nullRow(),
-		"bench setup=x via=stream body=1MiB endpoints=8 chunks=3":                                                                       {Setup: "x", Via: report.ViaStream, BodyBytes: 1 << 20, Endpoints: 8, Chunks: 3},
+		"bench setup=x via=stream body=220KB endpoints=8 chunks=3 concurrency=150": {
+			Setup: "x", Via: report.ViaStream, BodyBytes: 220_000, Endpoints: 8, Chunks: 3, Concurrency: 150,
+		},
 	} {
 		if diff := cmp.Diff(want, r.Line()); diff != "" {
 			t.Error(diff)
@@ -117,7 +119,7 @@ func TestLine(t *testing.T) {
 // What is added is counted from the median without a picker; a router has the null server behind Envoy to compare with, and
 // only in all that the two take.
 func TestLinesOverHTTP(t *testing.T) {
-	const load = " body=1KiB endpoints=8 chunks=3 "
+	const load = " body=1KiB endpoints=8 chunks=3 concurrency=16 "
 	want := []string{
 		"bench setup=none via=envoy" + load + "cpu_envoy_us=40.0 total_cpu_us=40.0 headers_p50_us=100 headers_p99_us=300 per_s=9",
 		"bench setup=null via=envoy" + load + "cpu_us=60.0 p50_us=300 p99_us=800 allocs=5.0 bytes=50 " +
@@ -169,8 +171,38 @@ idle, sluice-approx, 512 endpoints with pages of 54 KB: 4.50 % of one core, 50.0
 	}
 }
 
+// Where a row is not of the usual number of requests at once, every row of its table says of how many it is.
+func TestTableOfConcurrency(t *testing.T) {
+	round := []report.Round{{PerSecond: 9}}
+	rows := []report.Row{
+		{Setup: "a", Via: report.ViaStream, BodyBytes: 16 << 10, Endpoints: 64, Chunks: 3, Concurrency: 16, Rounds: round},
+		{Setup: "a", Via: report.ViaStream, BodyBytes: 220_000, Endpoints: 64, Chunks: 3, Concurrency: 150, Rounds: round},
+		{Setup: "a", Via: report.ViaEnvoy, BodyBytes: 16 << 10, Endpoints: 64, Chunks: 3, Concurrency: 16, Rounds: round},
+	}
+	var out strings.Builder
+	if err := report.Table(&out, rows, nil); err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+via stream
+   body  endpoints  chunks  at once  setup  requests/s
+  16KiB         64       3       16      a           9
+  220KB         64       3      150      a           9
+
+via envoy
+   body  endpoints  chunks  setup  requests/s
+  16KiB         64       3      a           9
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestSizes(t *testing.T) {
-	for bytes, text := range map[int]string{1: "1B", 700: "700B", 1024: "1KiB", 1536: "1536B", 16 << 10: "16KiB", 1 << 20: "1MiB", 1536 << 10: "1536KiB"} {
+	for bytes, text := range map[int]string{
+		1: "1B", 700: "700B", 1024: "1KiB", 1536: "1536B", 16 << 10: "16KiB", 1 << 20: "1MiB", 1536 << 10: "1536KiB",
+		1000: "1KB", 220_000: "220KB", 1_500_000: "1500KB", 16_000_000: "16MB", 2_147_483_000: "2147483KB",
+	} {
 		if got := report.Size(bytes); got != text {
 			t.Errorf("Size(%d) is %s, want %s", bytes, got, text)
 		}
@@ -178,7 +210,12 @@ func TestSizes(t *testing.T) {
 			t.Errorf("ParseSize(%s) is %d, %v, want %d", text, got, err, bytes)
 		}
 	}
-	for _, text := range []string{"", "16", "KiB", "0KiB", "-1KiB", "1.5MiB", "1GiB", "16 KiB", "9999999MiB"} {
+	if n, err := report.ParseSize("128KB"); n != 128_000 || err != nil {
+		t.Errorf("ParseSize(128KB) is %d, %v", n, err)
+	}
+	for _, text := range []string{
+		"", "16", "KiB", "KB", "0KiB", "0KB", "-1KiB", "1.5MiB", "1GiB", "1GB", "1kB", "16 KiB", "9999999MiB", "2147484KB", "2148MB",
+	} {
 		if n, err := report.ParseSize(text); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("ParseSize(%q) is %d, %v", text, n, err)
 		}

@@ -32,13 +32,16 @@ const (
 	ViaRouter = "router"
 )
 
+// UsualConcurrency is how many requests at once tables take for granted: rows of another number have a column for it.
+const UsualConcurrency = 16
+
 // Row is a setup under one load. Round i of all rows of a load were measured right after one another.
 type Row struct {
 	// Setup and Via name what was measured and on which way.
 	Setup, Via string
 	// BodyBytes is the size of the request bodies, Endpoints the number of endpoints to pick from, Chunks that of the chunks
-	// of an answer.
-	BodyBytes, Endpoints, Chunks int
+	// of an answer, Concurrency how many requests there are at once.
+	BodyBytes, Endpoints, Chunks, Concurrency int
 	// Rounds are the setup's own.
 	Rounds []Round
 	// Null are the rounds of the null server, where one was measured beside it: of the same way, or for a router via Envoy.
@@ -202,7 +205,8 @@ func rate(r Round) float64        { return r.PerSecond }
 // does not have is left out.
 func (r Row) Line() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "bench setup=%s via=%s body=%s endpoints=%d chunks=%d", r.Setup, r.Via, Size(r.BodyBytes), r.Endpoints, r.Chunks)
+	fmt.Fprintf(&b, "bench setup=%s via=%s body=%s endpoints=%d chunks=%d concurrency=%d",
+		r.Setup, r.Via, Size(r.BodyBytes), r.Endpoints, r.Chunks, r.Concurrency)
 	for _, m := range measures {
 		if s, ok := m.of(r); ok {
 			fmt.Fprintf(&b, " %s=%.*f", m.key, m.digits, s.Median)
