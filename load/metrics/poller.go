@@ -142,6 +142,9 @@ func (p *poller) run(ctx context.Context, l *loop) {
 			return
 		case <-timer.C:
 		}
+		if ctx.Err() != nil { // at the same moment
+			return
+		}
 		if l.record.begin(p.store.now(), time.Duration(p.interval.Load())/2) {
 			p.scrape(ctx, l)
 		}

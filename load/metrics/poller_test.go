@@ -361,6 +361,7 @@ func TestEndpointsComeAndGo(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		w.endpoints(2)
+		synctest.Wait() // what was due at this moment
 		w.forget()
 		time.Sleep(time.Second)
 		synctest.Wait()
