@@ -233,10 +233,11 @@ func belowTheCeiling(t *testing.T, s *lab.Sluice, limit int) (ceiling int) {
 }
 
 // ceilingOf is the memory in bytes of an index with so many blocks, all distinct, in so many runs: a table's entry and a
-// place for each, places that nobody holds, runs, and what tables have to be larger than what is in them.
+// place for each, places that nobody holds, runs, those that are kept for use again, and what tables have to be larger
+// than what is in them.
 func ceilingOf(blocks, runs int) int {
-	const entry, place, run, places, spare = 30, 16, 250, 4, 2 << 20
-	return blocks*entry + blocks*(1+places)*place + runs*run + floodEngines*spare
+	const entry, place, run, places, kept, spare = 30, 16, 250, 4, 16 << 20, 2 << 20
+	return blocks*entry + blocks*(1+places)*place + runs*run + kept + floodEngines*spare
 }
 
 func indexOf(t *testing.T, s *lab.Sluice) string {

@@ -265,7 +265,7 @@ func (sh *shard) drop(c *chain, index uint32, otherwise uint32) (parent uint32) 
 
 // The bounds of the chains that a shard keeps for use again: what most prompts need.
 const (
-	maxSpare      = 64
+	maxSpare      = 16
 	maxSpareBytes = 4096
 )
 
