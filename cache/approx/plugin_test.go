@@ -371,13 +371,30 @@ func TestEveryCandidateAndOnlyThey(t *testing.T) {
 	h.scheduler.End(c)
 }
 
+// Fewer tokens a block are more entries than memory holds.
+func TestC24_BlocksOfOneTokenAreRefused(t *testing.T) {
+	h := newHarness(t, nil, nil)
+	const want = "parameters.blockSizeTokens: must be 4 to 65536 tokens"
+	for _, size := range []int{-1, 1, 3, 65537} {
+		if _, err := h.build(func(p *Parameters) { p.BlockSizeTokens = size }); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d tokens: error %v, want one with %q", size, err, want)
+		}
+	}
+	s, err := h.build(func(p *Parameters) { p.BlockSizeTokens = 4 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestParameterErrors(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(*Parameters)
 		want   string
 	}{
-		{"C24 block size 1", func(p *Parameters) { p.BlockSizeTokens = 1 }, "parameters.blockSizeTokens: must be 4 to 65536 tokens"},
 		{"negative block", func(p *Parameters) { p.BlockSizeTokens = -16 }, "parameters.blockSizeTokens: must be 4 to 65536"},
 		{"huge block", func(p *Parameters) { p.BlockSizeTokens = 1 << 20 }, "got 1048576"},
 		{"negative blocks", func(p *Parameters) { p.MaxPrefixBlocksToMatch = -1 }, "parameters.maxPrefixBlocksToMatch: must be 1 to 1048576 entries, or 0 for the default, got -1"},

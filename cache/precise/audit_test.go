@@ -2,12 +2,9 @@ package precise
 
 import (
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/sluice-epp/sluice/cache/kvevents"
 	"github.com/sluice-epp/sluice/cache/kvevents/cursor"
-	"github.com/sluice-epp/sluice/cache/kvevents/kvtest"
 	"github.com/sluice-epp/sluice/cache/kvevents/wire"
 	"github.com/sluice-epp/sluice/scheduling"
 )
@@ -195,87 +192,6 @@ func TestReportsAreBounded(t *testing.T) {
 type fixedSize int
 
 func (s fixedSize) CacheConfig(int, uint64) (int, int, bool) { return int(s), 0, s > 0 }
-
-// What an operator has to look at is a gauge while it lasts.
-func TestAlarms(t *testing.T) {
-	payloads := kvtest.Payloads(t)
-	for name, tc := range map[string]struct {
-		config  CacheConfig
-		change  func(*Parameters)
-		events  func(h *harness, a *stubFeed)
-		alarm   string
-		wantOn  bool
-		healing func(h *harness, a *stubFeed)
-	}{
-		"silent": {alarm: "silent", wantOn: true, events: func(h *harness, _ *stubFeed) {
-			for range silentAnswers {
-				h.serve(ids("m", upTo(100)), "a:1", 0)
-			}
-		}, healing: func(_ *harness, a *stubFeed) { a.live() }},
-		"nothing to say": {alarm: "silent", wantOn: false},
-		"C23 one of two ranks silent": {alarm: "silent", wantOn: true, events: func(h *harness, a *stubFeed) {
-			a.live()
-			a.rank(0).Apply(&wire.Batch{Events: []wire.Event{store(16, upTo(64), 1)}})
-			a.rank(1).State(cursor.Initial)
-			for range 2 * silentAnswers {
-				h.serve(ids("m", upTo(100)), "a:1", 64)
-			}
-		}, healing: func(_ *harness, a *stubFeed) { a.rank(1).State(cursor.Live) }},
-		"C14 two groups of other sizes": {alarm: "block_size", wantOn: true, events: func(_ *harness, a *stubFeed) {
-			a.say(t, store(16, upTo(64), 1), inGroup(1, "mla_attention", store(64, upTo(64), 11)))
-		}, healing: func(_ *harness, a *stubFeed) { a.say(t, cleared, store(16, upTo(64), 1)) }},
-		"C02 nothing applies": {alarm: "unapplied", wantOn: true, events: func(_ *harness, a *stubFeed) {
-			for range unappliedBlocks {
-				a.hear(t, payloads["K09"])
-			}
-		}, healing: func(_ *harness, a *stubFeed) { a.hear(t, payloads["K01"]) }},
-		"C39 config 64, events 16": {
-			change: func(p *Parameters) { p.BlockSizeTokens = 64 }, alarm: "block_size", wantOn: true,
-			events:  func(_ *harness, a *stubFeed) { a.hear(t, payloads["K01"]) },
-			healing: func(h *harness, _ *stubFeed) { h.reload(func(p *Parameters) { p.BlockSizeTokens = 16 }) },
-		},
-		"C39 metrics 32, events 16": {
-			config: fixedSize(32), alarm: "block_size", wantOn: true,
-			events: func(_ *harness, a *stubFeed) { a.hear(t, payloads["K01"]) },
-		},
-		"C39 nothing configured, events 32": {
-			alarm: "block_size", wantOn: false,
-			events: func(_ *harness, a *stubFeed) { a.say(t, store(32, upTo(32), 1)) },
-		},
-		"never predicted": {alarm: "unpredicted", wantOn: true, events: func(h *harness, a *stubFeed) {
-			a.live()
-			for i := range unpredictedRow {
-				h.serve(ids("m", from(1000*i+1, 1000*i+100)), "a:1", 48)
-			}
-		}, healing: func(h *harness, a *stubFeed) {
-			a.say(t, store(16, upTo(64), 1))
-			h.serve(ids("m", upTo(100)), "a:1", 64)
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := newHarnessWith(t, tc.config, tc.change)
-				h.endpoints("a:1")
-				a := h.site.at("a:1")
-				if tc.events != nil {
-					tc.events(h, a)
-				}
-				is := func(when string, on bool) {
-					t.Helper()
-					time.Sleep(silentFor + 2*watchEvery)
-					if got := h.metric("sluice_kv_alarms " + tc.alarm); (got == 1) != on {
-						t.Errorf("%s: %v", when, got)
-					}
-				}
-				is("begun", tc.wantOn)
-				if tc.healing != nil {
-					tc.healing(h, a)
-					is("over", false)
-				}
-			})
-		})
-	}
-}
 
 // Block sizes of endpoints whose events have told none come from their metrics, then from the configuration; events win.
 func TestBlockSizeOfEndpointsThatHaveNotSpoken(t *testing.T) {

@@ -241,6 +241,30 @@ func TestC14_HybridGroups(t *testing.T) {
 	e.expect("another model's group 1", ask{tokens: upTo(16)}, 16)
 }
 
+// Only a group whose blocks stand for a prefix by themselves counts, whether an event names the group's kind or, as the
+// later ones of the same group, only its number.
+func TestC14_KindsOfAttention(t *testing.T) {
+	for kind, counts := range map[string]bool{
+		"": true, "full_attention": true, "mla_attention": true, "mla": true, "sink_full_attention": true,
+		"sliding_window": false, "sliding_window_mla": false, "mamba": false, "chunked_local": false,
+		"chunked_local_attention": false, "cross_attention": false, "of a later version": false,
+	} {
+		p := newPool(t)
+		e := p.open()
+		named, later, other := 0, 0, int64(3)
+		if counts {
+			named, later, other = 32, 48, 0
+		}
+		e.say(inGroup(1, kind, store(16, upTo(32), 1)))
+		e.expect(kind+": named", ask{tokens: upTo(48)}, named)
+		e.say(inGroup(1, "", after(2, store(16, from(33, 48), 3))))
+		e.expect(kind+": by its number", ask{tokens: upTo(48)}, later)
+		if n := p.hub.stats.otherGroup.Load(); n != other {
+			t.Errorf("%q: %d blocks of other groups, want %d", kind, n, other)
+		}
+	}
+}
+
 // A group that is told by name once is known by its number, in events that do not repeat it.
 func TestC14_GroupsAreRemembered(t *testing.T) {
 	e := newPool(t).open()

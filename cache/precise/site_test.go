@@ -2,7 +2,6 @@ package precise
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -125,8 +124,12 @@ func TestC34_AllBlocksCleared(t *testing.T) {
 		b.say(t, store(16, upTo(32), 1), cleared, store(16, upTo(16), 1))
 		h.expect(clear+": in the middle of a batch", two, map[string]int{"a:1": 16, "b:1": 16})
 		h.serve(two, "b:1", -1)
-		b.say(t, cleared)
-		h.expect(clear+": speculation goes too", two, map[string]int{"a:1": 16, "b:1": 0})
+		routed := ids("m", from(501, 564))
+		h.serve(routed, "b:1", -1)
+		h.expect(clear+": only routed so far", routed, map[string]int{"a:1": 0, "b:1": 64})
+		b.hear(t, payloads[clear])
+		h.expect(clear+": all goes", two, map[string]int{"a:1": 16, "b:1": 0})
+		h.expect(clear+": speculation goes too", routed, map[string]int{"a:1": 0, "b:1": 0})
 	}
 }
 
@@ -269,44 +272,6 @@ func TestReload(t *testing.T) {
 	}
 }
 
-func TestParameterErrors(t *testing.T) {
-	h := newHarness(t, nil)
-	for name, tc := range map[string]struct {
-		change func(*Parameters)
-		want   string
-	}{
-		"C24 block size 1": {func(p *Parameters) { p.BlockSizeTokens = 1 }, "parameters.blockSizeTokens: must be 4 to 65536 tokens"},
-		"reach":            {func(p *Parameters) { p.MaxPrefixTokens = -1 }, "parameters.maxPrefixTokens: must be 1 to"},
-		"bound":            {func(p *Parameters) { p.MaxBlocksPerEndpoint = 1 << 30 }, "parameters.maxBlocksPerEndpoint: must be 1 to"},
-		"orphans":          {func(p *Parameters) { p.MaxParkedBlocks = 1<<20 + 1 }, "parameters.maxParkedBlocks: must be 1 to 1048576 blocks"},
-		"message":          {func(p *Parameters) { p.KVEvents.MaxMessageBytes = 1000 }, "parameters.kvEvents.maxMessageBytes: must be 65536 to"},
-		"weight":           {func(p *Parameters) { p.Tiers = map[string]float64{"cpu": 1.5} }, "parameters.tiers.cpu: must be a weight from 0 to 1, got 1.5"},
-		"other weight":     {func(p *Parameters) { p.OtherTier = -1 }, "parameters.otherTier: must be a weight from 0 to 1"},
-		"port":             {func(p *Parameters) { p.KVEvents.Port = 70000 }, "parameters.kvEvents.port: must be 1 to 65535"},
-		"ranks":            {func(p *Parameters) { p.KVEvents.Ranks = -1 }, "parameters.kvEvents.ranks: must be 1 to 256"},
-		"two spellings": {func(p *Parameters) {
-			p.KVEvents.Port, p.KVEventsConfig = 6000, &KVEventsConfig{SocketPort: 6001}
-		}, "kvEvents.port (6000) and kvEventsConfig.socketPort"},
-		"token producer": {func(p *Parameters) { p.TokenProducerName = "token-producr" }, `(did you mean "token-producer"?)`},
-		"many tiers": {func(p *Parameters) {
-			p.Tiers = map[string]float64{}
-			for i := range 20 {
-				p.Tiers[fmt.Sprint("tier", i)] = 0.5
-			}
-		}, "parameters.tiers: at most 16 tiers"},
-	} {
-		if _, err := h.build(tc.change); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: error %v, want one with %q", name, err, tc.want)
-		}
-	}
-	// What could not be built leaves nothing: the metrics are those of what serves.
-	h.endpoints("a:1")
-	h.serve(text("m", strings.Repeat("x", 640)), "a:1", -1)
-	if n := h.metric("sluice_prefix_index_entries"); n != 10 {
-		t.Errorf("%v entries in the metrics, want 10", n)
-	}
-}
-
 // Where engines connect by themselves, an index that starts anew listens at the same address as the one before.
 func TestReloadWithListener(t *testing.T) {
 	bind := func(p *Parameters) { p.KVEvents.Bind = "127.0.0.1:0" }
@@ -378,22 +343,6 @@ func closed(address string) <-chan struct{} {
 		}
 	}()
 	return done
-}
-
-// Other spellings of the parameters mean the same.
-func TestParameterSpellings(t *testing.T) {
-	h := newHarness(t, func(p *Parameters) {
-		p.TokenProcessorConfig = &TokenProcessorConfig{BlockSizeTokens: 32, HashSeed: "s"}
-		p.KVEventsConfig = &KVEventsConfig{TopicFilter: "kv@", PodDiscoveryConfig: &PodDiscoveryConfig{SocketPort: 6000, ReplaySocketPort: 6001}}
-	})
-	h.endpoints("a:1")
-	c := h.site.at("a:1").config
-	if c.Port != 6000 || c.ReplayPort != 6001 || c.Topic != "kv@" {
-		t.Errorf("followed with %+v", c)
-	}
-	if p := h.producer().params; p.BlockSizeTokens != 32 || p.HashSeed != "s" {
-		t.Errorf("parameters %+v", p)
-	}
 }
 
 // Readiness waits for the engines' replays, and not for ever.
