@@ -52,9 +52,14 @@ test: $(TOOLS)/bin/grpcurl ## Run every test, the real-Envoy suite included, wit
 	SLUICE_PYZMQ="$$pyzmq" SLUICE_PYZMQ_REQUIRED=1 $(RACE) \
 	$(GO) test $(RACEFLAG) -shuffle=on -timeout $(TEST_TIMEOUT) $(PKG)
 
+.PHONY: test-norace
+test-norace: ## Run the tests that the race detector leaves out: allocations, memory, every cut of an answer
+	@scripts/norace.sh -timeout $(TEST_TIMEOUT)
+
 .PHONY: test-all
-test-all: ## Run what `test` runs with the long cases, the volumes, 100,000 inputs to every fuzz target, and the tidiness check
+test-all: ## Run what `test` and `test-norace` run with the long cases, the volumes, 100,000 inputs to every fuzz target, and the tidiness check
 	SLUICE_LONG=1 $(MAKE) test TEST_TIMEOUT=40m
+	$(MAKE) test-norace
 	$(MAKE) chaos-volume
 	$(MAKE) fuzz FUZZTIME=100000x
 	$(MAKE) check-tidy
