@@ -241,6 +241,7 @@ type call struct {
 	stream extprocv3.ExternalProcessor_ProcessClient
 	cancel context.CancelFunc
 	first  bool
+	over   bool // all of the request's body came back
 	pc     *extprocv3.ProtocolConfiguration
 	md     *corev3.Metadata
 }
@@ -282,6 +283,9 @@ func (c *call) recv() *extprocv3.ProcessingResponse {
 	m, err := c.stream.Recv()
 	if err != nil {
 		c.t.Fatalf("waiting for an answer: %v", err)
+	}
+	if c.over && (m.GetRequestHeaders() != nil || m.GetRequestBody() != nil || m.GetRequestTrailers() != nil) {
+		c.t.Errorf("after the end of the request came %v", m)
 	}
 	return m
 }
@@ -355,20 +359,24 @@ func (c *call) metadata(namespace, key string, value any) {
 		namespace: {Fields: map[string]*structpb.Value{key: v}}}}
 }
 
-// pickOf returns the pick in an answer, after checking that header and metadata agree and only raw_value is filled.
+// pickOf returns the pick in an answer, after checking that header and metadata agree, only raw_value is filled
+// and the route stays.
 func (c *call) pickOf(m *extprocv3.ProcessingResponse) string {
 	c.t.Helper()
-	var mutation *extprocv3.HeaderMutation
+	var common *extprocv3.CommonResponse
 	switch v := m.Response.(type) {
 	case *extprocv3.ProcessingResponse_RequestHeaders:
-		mutation = v.RequestHeaders.GetResponse().GetHeaderMutation()
+		common = v.RequestHeaders.GetResponse()
 	case *extprocv3.ProcessingResponse_RequestBody:
-		mutation = v.RequestBody.GetResponse().GetHeaderMutation()
+		common = v.RequestBody.GetResponse()
 	default:
 		c.t.Fatalf("answer %v carries no pick", m)
 	}
+	if common.GetClearRouteCache() {
+		c.t.Error("the route is looked up anew, although it does not depend on the pick")
+	}
 	header := ""
-	for _, h := range mutation.GetSetHeaders() {
+	for _, h := range common.GetHeaderMutation().GetSetHeaders() {
 		if h.GetHeader().GetValue() != "" {
 			c.t.Errorf("header %s fills value", h.GetHeader().GetKey())
 		}
@@ -412,6 +420,9 @@ func chat(n int) string {
 	return fmt.Sprintf(`{"model":"m","stream":true,"messages":[{"role":"user","content":"%s"}]}`, strings.Repeat("word ", n/5))
 }
 
+// messageLimit is the most that a proxy takes in one message; the protocol's documents advise 64 KiB.
+const messageLimit = 64 << 10
+
 // echoed collects full duplex body answers of the request up to the end of the stream, or, with trailers, up to them.
 func (c *call) echoed(trailers bool) string {
 	c.t.Helper()
@@ -422,13 +433,14 @@ func (c *call) echoed(trailers bool) string {
 			if !trailers {
 				c.t.Fatal("trailers answer without trailers")
 			}
+			c.over = true
 			return all.String()
 		}
 		chunk := m.GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
 		if chunk == nil {
 			c.t.Fatalf("got %v, want a streamed body answer", m)
 		}
-		if len(chunk.GetBody()) > maxChunk {
+		if len(chunk.GetBody()) > messageLimit {
 			c.t.Errorf("chunk of %d bytes", len(chunk.GetBody()))
 		}
 		all.Write(chunk.GetBody())
@@ -436,6 +448,7 @@ func (c *call) echoed(trailers bool) string {
 			if trailers {
 				c.t.Error("end of stream before trailers")
 			}
+			c.over = true
 			return all.String()
 		}
 	}

@@ -43,6 +43,7 @@ func TestBodyInCrumbs(t *testing.T) {
 	if got := c.echoed(false); got != body {
 		t.Errorf("%d bytes came back, want %d, the same", len(got), len(body))
 	}
+	c.noAnswer()
 	var r requestSide
 	for range 1 << 20 {
 		r.add(transport.NewPiece([]byte{'x'}))
@@ -76,18 +77,33 @@ func TestC18_LargeBuffered(t *testing.T) {
 	c.recv()
 	answer := `{"data":[` + strings.Repeat("1,", 22<<20) + `1]}`
 	c.responseBody(answer, true)
-	got := 0
-	for got < len(answer) {
-		chunk := c.recv().GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse()
-		if len(chunk.GetBody()) > maxChunk || chunk.GetEndOfStream() != (got+len(chunk.GetBody()) == len(answer)) {
-			t.Fatalf("chunk of %d bytes at %d of %d, end %v", len(chunk.GetBody()), got, len(answer), chunk.GetEndOfStream())
-		}
-		if string(chunk.GetBody()) != answer[got:got+len(chunk.GetBody())] {
-			t.Fatalf("bytes differ at %d", got)
-		}
-		got += len(chunk.GetBody())
+	if c.answer() != answer {
+		t.Error("other bytes came back")
 	}
+	c.noAnswer()
 	b.settles(t, 0, 0)
+}
+
+// TestC18_PiecesSentBack: proxies other than Envoy refuse a message of more than 64 KiB.
+func TestC18_PiecesSentBack(t *testing.T) {
+	if maxChunk > messageLimit {
+		t.Errorf("pieces of %d bytes are sent back, at most %d are allowed", maxChunk, messageLimit)
+	}
+	body := chat(6 << 20)
+	for _, piece := range []int{64 << 10, len(body)} { // as most proxies send it, and all at once
+		b := newBench(t, options{})
+		c := b.call(t, modeFullDuplex, modeFullDuplex)
+		c.requestHeaders(false)
+		for i := 0; i < len(body); i += piece {
+			c.requestBody(body[i:min(i+piece, len(body))], i+piece >= len(body))
+		}
+		c.pickOf(c.recv())
+		if c.echoed(false) != body {
+			t.Errorf("in pieces of %d: other bytes came back", piece)
+		}
+		c.noAnswer()
+		b.settles(t, 0, 0)
+	}
 }
 
 // choicesSeen records how many answers each decision was about.

@@ -34,7 +34,7 @@ type requestSide struct {
 	crumbs  []byte // the last chunk, where it is a buffer of our own, with room for more
 	replied bool   // the pick or an error was sent
 	passing bool   // full duplex, and nothing in the body is read: it goes back as it comes
-	over    bool   // the end of a passing body went back
+	over    bool   // the end of a body that is not kept was told
 }
 
 func (r *requestSide) reset() {
@@ -124,8 +124,15 @@ func (st *stream) onRequestBody(b *extprocv3.HttpBody) error {
 	r := &st.request
 	switch st.requestMode {
 	case modeStreamed:
+		st.noteIf(r.over, NoteDuplicateEnd) // Envoy waits for an answer to each message all the same
+		r.over = r.over || b.GetEndOfStream()
 		return st.send(continueRequestBody)
 	case modeGRPC:
+		if r.over {
+			st.server.cfg.Observer.Noted(NoteDuplicateEnd)
+			return nil
+		}
+		r.over = b.GetEndOfStream()
 		piece := st.in.Piece()
 		return st.send(transport.RequestChunk(piece, 0, len(piece.Bytes()), b.GetEndOfStream()))
 	}

@@ -124,30 +124,8 @@ func TestC19_FullDuplexEnds(t *testing.T) {
 			if got := c.echoed(test.trailers); got != test.want {
 				t.Errorf("%d bytes came back, want %d, the same", len(got), len(test.want))
 			}
+			c.noAnswer()
 		})
-	}
-}
-
-func TestC04_EndOfStreamToldTwice(t *testing.T) {
-	body := chat(1_200_000)
-	for _, second := range []string{body[len(body)-65536:], ""} {
-		b := newBench(t, options{produce: func(context.Context) { time.Sleep(20 * time.Millisecond) }})
-		c := b.call(t, modeFullDuplex, modeFullDuplex)
-		c.requestHeaders(false)
-		for i := 0; i < len(body); i += 65536 {
-			end := min(i+65536, len(body))
-			c.requestBody(body[i:end], end == len(body))
-		}
-		c.requestBody(second, true) // while the pick still runs
-		c.pickOf(c.recv())
-		if got := c.echoed(false); got != body {
-			t.Fatalf("%d bytes came back, want %d", len(got), len(body))
-		}
-		c.requestBody(second, true)
-		c.noAnswer()
-		if picks, dup := b.notes.picks(), b.notes.count(NoteDuplicateEnd); picks != 1 || dup != 2 {
-			t.Errorf("%d picks and %d duplicates counted, want 1 and 2", picks, dup)
-		}
 	}
 }
 

@@ -26,7 +26,7 @@ type responseSide struct {
 	begun        bool          // the headers, or anything else, came
 	reading      bool          // reader was told of the headers and is fed the body
 	whole        bool          // the headers say that the engine had all of the answer when it sent them
-	ended        bool
+	ended        bool          // what comes now comes twice
 }
 
 func (r *responseSide) usage() scheduling.Usage {
@@ -129,11 +129,16 @@ func (st *stream) responseHeadersAnswer() any {
 }
 
 func (st *stream) onResponseBody(b *extprocv3.HttpBody) error {
-	st.response.begun = true
+	r := &st.response
+	r.begun = true
+	if r.ended {
+		return st.afterResponse()
+	}
 	if err := st.echoResponse(b.GetEndOfStream()); err != nil {
 		return err
 	}
-	if st.deaf || st.response.ended {
+	if st.deaf {
+		r.ended = b.GetEndOfStream()
 		return nil
 	}
 	st.learn(b.GetBody())
@@ -142,6 +147,16 @@ func (st *stream) onResponseBody(b *extprocv3.HttpBody) error {
 		return nil
 	}
 	return st.learnt()
+}
+
+// afterResponse ignores a body message after the end, as onRequestBody does. Where bytes go back, a second end would follow
+// the first; in the other modes Envoy waits for an answer to each message.
+func (st *stream) afterResponse() error {
+	st.server.cfg.Observer.Noted(NoteDuplicateEnd)
+	if st.responseMode == modeFullDuplex || st.responseMode == modeGRPC {
+		return nil
+	}
+	return st.send(continueResponseBody)
 }
 
 // echoResponse answers a body message: in full duplex the bytes go back, in the other modes they never left Envoy.
