@@ -47,6 +47,8 @@ type notes struct {
 	mu       sync.Mutex
 	kinds    map[string]int
 	picked   int
+	ids      []uint64               // of the flights, in the order of their picks
+	served   []*scheduling.Endpoint // that carried the charges at the ends
 	outcomes []scheduling.Outcome
 }
 
@@ -55,14 +57,16 @@ func (n *notes) Picked(_ *scheduling.Cycle, f *scheduling.Flight, _ time.Duratio
 	defer n.mu.Unlock()
 	if f != nil {
 		n.picked++
+		n.ids = append(n.ids, f.ID)
 	}
 }
 
-func (n *notes) Ended(_ *scheduling.Flight, o scheduling.Outcome, _, _ time.Duration) {
+func (n *notes) Ended(f *scheduling.Flight, o scheduling.Outcome, _, _ time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	o.PromptTokens = slices.Clone(o.PromptTokens) // they are another answer's later
 	n.outcomes = append(n.outcomes, o)
+	n.served = append(n.served, f.Endpoint)
 }
 
 func (n *notes) Noted(kind string) {
@@ -81,6 +85,20 @@ func (n *notes) picks() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.picked
+}
+
+// identities are the flights' ids.
+func (n *notes) identities() []uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.ids)
+}
+
+// servers are the endpoints that carried the charges at the ends.
+func (n *notes) servers() []*scheduling.Endpoint {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.served)
 }
 
 func (n *notes) ended() []scheduling.Outcome {

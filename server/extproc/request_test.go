@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
 	"github.com/sluice-epp/sluice/scheduling"
@@ -238,25 +237,6 @@ func TestModelRewrite(t *testing.T) {
 	})
 }
 
-func TestC30_ValueOrRawValue(t *testing.T) {
-	for name, h := range map[string]*corev3.HeaderValue{
-		"raw_value": {Key: ":path", RawValue: []byte("/v1/chat/completions")},
-		"value":     {Key: ":path", Value: "/v1/chat/completions"},
-		"mixed":     {Key: ":Path", RawValue: []byte("/v1/chat/completions")},
-	} {
-		b := newBench(t, options{})
-		c := b.call(t, modeFullDuplex, modeNone)
-		m := headerMap(":method", "POST", "x-bytes", "\xff\xfe", "x-twice", "1", "x-twice", "2")
-		m.Headers = append(m.Headers, h)
-		c.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{
-			RequestHeaders: &extprocv3.HttpHeaders{Headers: m}}})
-		c.requestBody("no JSON", true) // refused only where the path was read
-		if status, reason, _ := c.refused(c.recv()); status != 400 || reason != ReasonNotJSON {
-			t.Errorf("%s: got %d %s", name, status, reason)
-		}
-	}
-}
-
 func TestNotForUsToJudge(t *testing.T) {
 	for name, test := range map[string]struct {
 		headers []string
@@ -355,26 +335,4 @@ func TestC07_SlowProducerCostsItsKnowledgeNotTheRequest(t *testing.T) {
 	if requests != 1 || tokens < 500 {
 		t.Errorf("charged %d requests and %d tokens: without a tokenizer the body's bytes count", requests, tokens)
 	}
-}
-
-func TestC08_IdenticalRequestIDs(t *testing.T) {
-	b := newBench(t, options{})
-	open := func(id string, n int) *call {
-		c := b.call(t, modeFullDuplex, modeFullDuplex)
-		c.requestHeaders(false, ":method", "POST", ":path", "/v1/chat/completions", "x-request-id", id)
-		c.requestBody(chat(n), true)
-		c.pickOf(c.recv())
-		c.echoed(false)
-		return c
-	}
-	calls := []*call{open("dup-1", 4000), open("dup-1", 200), open("dup-1", 200), open("", 200), open(strings.Repeat("x", 64<<10), 200)}
-	if requests, _ := b.load(); requests != 5 {
-		t.Errorf("%d requests in flight, want 5", requests)
-	}
-	for i, c := range calls {
-		c.responseHeaders(true, ":status", "204")
-		c.recv()
-		waitFor(t, func() bool { requests, _ := b.load(); return requests == int64(4-i) })
-	}
-	b.settles(t, 0, 0)
 }
