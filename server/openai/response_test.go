@@ -153,6 +153,23 @@ func TestC31_LineShapes(t *testing.T) {
 	}
 }
 
+// A line's end may be cut in two, and a stream may end its lines in several ways.
+func TestC31_LineEndsCutAnywhere(t *testing.T) {
+	want := answer{Usage: usage(3, 4, -1), First: true, Done: true}
+	for _, body := range []string{
+		"data: {\"usage\":{\"prompt_tokens\":3,\r\ndata: \"completion_tokens\":4}}\r\n\r\ndata: [DONE]\r\n\r\n",
+		"data: {\"usage\":{\"prompt_tokens\":3,\ndata: \"completion_tokens\":4}}\r\n\ndata: [DONE]\r\n\n",
+		"data: {\"usage\":{\"prompt_tokens\":3,\rdata: \"completion_tokens\":4}}\n\rdata: [DONE]\n\r",
+		"data: {\"usage\":\r\n: ping\ndata: {\"prompt_tokens\":3,\"completion_tokens\":4}}\r\rdata: [DONE]\r\r",
+	} {
+		for cut := range len(body) + 1 {
+			if got := read(eventStream, []byte(body[:cut]), []byte(body[cut:])); got != want {
+				t.Fatalf("%q cut at %d: %+v, want %+v", body, cut, got, want)
+			}
+		}
+	}
+}
+
 func TestC31_ContentTypes(t *testing.T) {
 	stream, whole := recorded(t, "chat_stream_usage.sse"), recorded(t, "chat.json")
 	for _, ct := range []string{
