@@ -23,8 +23,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pair makes a certificate of a name, signed by itself.
+// pair makes a certificate of a name, signed by itself and valid for an hour.
 func pair(t *testing.T, name string) (certPEM, keyPEM []byte) {
+	t.Helper()
+	return pairUntil(t, name, time.Now().Add(time.Hour))
+}
+
+// pairUntil makes a certificate of a name that is valid until then.
+func pairUntil(t *testing.T, name string, until time.Time) (certPEM, keyPEM []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -32,7 +38,7 @@ func pair(t *testing.T, name string) (certPEM, keyPEM []byte) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: until,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		DNSNames:    []string{name},
@@ -112,13 +118,13 @@ func write(t *testing.T, path string, b []byte) {
 }
 
 // secret lays a pair out as Kubernetes mounts a secret: files are links into ..data, itself a link to a directory.
-func secret(t *testing.T, dir, version, name string) {
+func secret(t *testing.T, dir, version, name string, until time.Time) {
 	t.Helper()
 	data := filepath.Join(dir, version)
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c, k := pair(t, name)
+	c, k := pairUntil(t, name, until)
 	write(t, filepath.Join(data, "tls.crt"), c)
 	write(t, filepath.Join(data, "tls.key"), k)
 	link := filepath.Join(dir, "..data_tmp")
@@ -132,7 +138,10 @@ func secret(t *testing.T, dir, version, name string) {
 
 func TestC42_CertificateReload(t *testing.T) {
 	dir := t.TempDir()
-	secret(t, dir, "..v1", "one")
+	expiry := func(certificate int) time.Time { // another for each, and not always a later one
+		return time.Now().Truncate(24*time.Hour).AddDate(0, 0, []int{0, 30, 90, 60}[certificate])
+	}
+	secret(t, dir, "..v1", "one", expiry(1))
 	files := Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
 	for _, f := range []string{"tls.crt", "tls.key"} {
 		if err := os.Symlink(filepath.Join("..data", f), filepath.Join(dir, f)); err != nil {
@@ -152,18 +161,33 @@ func TestC42_CertificateReload(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	secret(t, dir, "..v2", "two") // a swap of the link
+	expires := func(certificate int) { // it follows the certificate at once, but not in the same instant
+		t.Helper()
+		want := expiry(certificate)
+		for deadline := time.Now().Add(time.Second); !k.Expiry().Equal(want); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Errorf("expiry %v, want %v, that of certificate %d", k.Expiry(), want, certificate)
+				return
+			}
+		}
+	}
+	expires(1)
+
+	secret(t, dir, "..v2", "two", expiry(2)) // a swap of the link
 	eventually(t, address, "two")
+	expires(2)
 
 	// Certificate and key one after the other: in between the pair does not fit, and the old one stays.
-	cert3, key3 := pair(t, "three")
+	cert3, key3 := pairUntil(t, "three", expiry(3))
 	write(t, filepath.Join(dir, "..v2", "tls.crt"), cert3)
 	waitFor(t, func() bool { _, refused := k.Reloads(); return refused >= 1 })
 	if got := shows(t, address); got != "two" {
 		t.Errorf("between certificate and key: shows %q, want the last good one, two", got)
 	}
+	expires(2)
 	write(t, filepath.Join(dir, "..v2", "tls.key"), key3)
 	eventually(t, address, "three")
+	expires(3)
 
 	write(t, filepath.Join(dir, "..v2", "tls.key"), key3[:len(key3)/2])
 	waitFor(t, func() bool { _, refused := k.Reloads(); return refused >= 2 })
@@ -174,9 +198,7 @@ func TestC42_CertificateReload(t *testing.T) {
 	if got := shows(t, address); got != "three" {
 		t.Errorf("with truncated and deleted files: shows %q, want three", got)
 	}
-	if k.Expiry().Before(time.Now()) {
-		t.Errorf("expiry %v is in the past", k.Expiry())
-	}
+	expires(3)
 
 	if _, err := open.Write([]byte("still here")); err != nil {
 		t.Errorf("the old connection: %v", err)
@@ -218,6 +240,19 @@ func TestC42_ClientCARotates(t *testing.T) {
 	address := server(t, k)
 	if err := talk(t, address, showing(t, oldCert, oldKey)); err != nil {
 		t.Errorf("before: the client is refused: %v", err)
+	}
+	// A file that holds no certificate, and one that is cut, leave the old clients welcome, and let nobody else in.
+	for i, bad := range [][]byte{[]byte("garbage"), newCert[:len(newCert)/2]} {
+		write(t, files.ClientCA, bad)
+		waitFor(t, func() bool { _, refused := k.Reloads(); return refused == int64(i+1) })
+		if err := talk(t, address, showing(t, oldCert, oldKey)); err != nil {
+			t.Errorf("bad CA %d: the client of the old CA is refused: %v", i, err)
+		}
+		for name, cfg := range map[string]*tls.Config{"the new CA": showing(t, newCert, newKey), "nobody": {}} {
+			if err := talk(t, address, cfg); err == nil {
+				t.Errorf("bad CA %d: the client of %s is welcome", i, name)
+			}
+		}
 	}
 	write(t, files.ClientCA, newCert)
 	waitFor(t, func() bool { taken, _ := k.Reloads(); return taken == 1 })
