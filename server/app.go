@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
@@ -70,7 +69,7 @@ type App struct {
 	extproc  *extproc.Server
 	limits   limits
 	grpc     *grpc.Server
-	health   *health.Server
+	health   *healthServer
 	probe    *grpc.Server // health and reflection, in plaintext; nil without healthListen
 	admin    *http.Server
 	channelz func()

@@ -21,6 +21,7 @@ func (a *App) drain(failed context.Context, force <-chan struct{}) {
 	if failed.Err() == nil {
 		wait(cfg.DrainDelay, force)
 	}
+	a.health.endWatches()
 	graceful := make(chan struct{})
 	go func() {
 		defer close(graceful)

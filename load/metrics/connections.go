@@ -19,6 +19,7 @@ const (
 	maxIdleConnections = 4096        // of all endpoints; what is beyond is opened anew for each scrape
 	maxIdleTime        = time.Minute // after which a kept connection is closed
 	maxHeaderBytes     = 64 << 10    // of an answer
+	maxInformational   = 5           // answers (100 Continue, 103 Early Hints) before the answer
 	dialTimeout        = 5 * time.Second
 )
 
@@ -50,6 +51,7 @@ func newConnections(now func() time.Duration) *connections {
 // connection is one to an engine.
 type connection struct {
 	net.Conn
+	raw   net.Conn // without TLS
 	owner *connections
 	key   string // scheme and host
 	in    *bufio.Reader
@@ -115,8 +117,14 @@ func (c *connection) headers(r *http.Request) (*http.Response, error) {
 	if _, err := c.Write(c.out.Bytes()); err != nil {
 		return nil, err
 	}
-	c.left = maxHeaderBytes
-	return http.ReadResponse(c.in, r)
+	for range maxInformational {
+		c.left = maxHeaderBytes
+		response, err := http.ReadResponse(c.in, r)
+		if err != nil || response.StatusCode >= http.StatusOK || response.StatusCode == http.StatusSwitchingProtocols {
+			return response, err
+		}
+	}
+	return nil, failed(ResultBroken, "more than %d answers before the answer", maxInformational)
 }
 
 // content is an answer's body, which gives its connection back.
@@ -173,6 +181,7 @@ func (s *connections) dial(ctx context.Context, u *url.URL) (*connection, error)
 	if err != nil {
 		return nil, err
 	}
+	raw := conn
 	if u.Scheme == "https" {
 		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 		defer cancel()
@@ -185,13 +194,24 @@ func (s *connections) dial(ctx context.Context, u *url.URL) (*connection, error)
 		}
 		conn = secure
 	}
-	c := &connection{Conn: conn, owner: s, key: keyOf(u)}
+	c := &connection{Conn: conn, raw: raw, owner: s, key: keyOf(u)}
 	c.in = bufio.NewReader(c)
 	return c, nil
 }
 
-// take returns an idle connection, or nil.
+// take returns an idle connection that can be used, or nil. One on which something waits cannot: it was closed, or it says
+// what nobody asked for and would be an answer behind from then on.
 func (s *connections) take(key string) *connection {
+	for {
+		c := s.pop(key)
+		if c == nil || silent(c.raw) {
+			return c
+		}
+		_ = c.Close()
+	}
+}
+
+func (s *connections) pop(key string) *connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kept := s.idle[key]
@@ -199,9 +219,22 @@ func (s *connections) take(key string) *connection {
 		return nil
 	}
 	c := kept[len(kept)-1]
+	kept[len(kept)-1] = nil
 	s.idle[key] = kept[:len(kept)-1]
 	s.count--
 	return c
+}
+
+// forget closes the idle connections to an engine that is not read any more.
+func (s *connections) forget(u *url.URL) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := keyOf(u)
+	for _, c := range s.idle[key] {
+		_ = c.Close()
+	}
+	s.count -= len(s.idle[key])
+	delete(s.idle, key)
 }
 
 // put keeps a connection for the next scrape.

@@ -136,6 +136,9 @@ func (p *poller) watch(e *scheduling.Endpoint, r *record) {
 func (p *poller) run(ctx context.Context, l *loop) {
 	timer := time.NewTimer(p.firstPause(l))
 	defer timer.Stop()
+	if own := p.store.own; own != nil {
+		defer own.forget(l.request.URL)
+	}
 	for {
 		select {
 		case <-ctx.Done():

@@ -28,6 +28,13 @@ func (st *stream) keep(bytes int, ofBody bool) error {
 	if st.server.memory.used.Add(int64(bytes)) <= limit {
 		return nil
 	}
+	// Nobody else is refused for want of what is given back in a moment.
+	st.server.memory.used.Add(-int64(bytes))
+	if ofBody {
+		st.bodyBytes -= bytes
+	} else {
+		st.ownBytes -= bytes
+	}
 	return &immediate{status: 429, reason: ReasonShedMemory, message: fmt.Sprintf(
 		"the requests that this endpoint picker serves hold its maxBufferedBytes (%d) already", limit)}
 }
@@ -78,11 +85,30 @@ func (st *stream) admit(m *corev3.HeaderMap) error {
 			len(headers), bytes, cfg.MaxRequestHeaders, cfg.MaxRequestHeaderBytes)}
 	}
 	r.Headers = readHeaders(m, r.Headers)
-	if limit := int64(cfg.MaxOpenStreams); st.server.open.Load() > limit {
+	if !st.enter() {
 		return &immediate{status: 429, reason: ReasonShed, message: fmt.Sprintf(
-			"this endpoint picker serves maxOpenStreams (%d) requests at a time", limit)}
+			"this endpoint picker serves maxOpenStreams (%d) requests at a time", cfg.MaxOpenStreams)}
 	}
 	return st.keep(streamBytes+bytes, false)
+}
+
+// enter makes the stream one of those that are served, if there is room for one more; leave ends that.
+func (st *stream) enter() bool {
+	s := st.server
+	if s.served.Add(1) > int64(s.cfg.MaxOpenStreams) {
+		s.served.Add(-1)
+		return false
+	}
+	st.served = true
+	return true
+}
+
+// leave lets another stream in.
+func (st *stream) leave() {
+	if st.served {
+		st.served = false
+		st.server.served.Add(-1)
+	}
 }
 
 // BufferedBytes is the memory that the requests being served hold, in bytes as Config.MaxBufferedBytes counts them.

@@ -8,7 +8,8 @@ type EndStream uint8
 
 // The moments. Closing a call in good order is safe for the proxy where it keeps what it sends until it is answered. In full
 // duplex mode it does not: a piece of the answer that is on its way when the call ends is lost. The answer may begin at any
-// time after the pick, so where its body comes in that mode no stream ends early.
+// time after the pick, so where its body comes in that mode no stream ends early, nor where the request's comes piece by
+// piece after the pick.
 const (
 	// EndAfterResponse follows every answer to its end.
 	EndAfterResponse EndStream = iota
@@ -42,7 +43,7 @@ func (st *stream) learnt() error {
 // endAt ends the stream at a moment that has come, where it is the configured one and the proxy keeps the answer's pieces
 // until they are answered.
 func (st *stream) endAt(moment EndStream) error {
-	keeps := st.responseMode != modeFullDuplex && st.responseMode != modeGRPC
+	keeps := st.responseMode != modeFullDuplex && st.responseMode != modeGRPC && st.requestMode != modeGRPC
 	if st.server.cfg.EndStream != moment || st.flight == nil || !keeps {
 		return nil
 	}

@@ -178,6 +178,7 @@ type Server struct {
 	ids     sync.Pool // of *[]uint32: the prompts' token ids in answers
 	nextID  atomic.Uint64
 	open    atomic.Int64
+	served  atomic.Int64 // of the open streams those that count for MaxOpenStreams
 	memory  memory
 	holds   holds
 	sayHeld sync.Once

@@ -65,6 +65,7 @@ func (st *stream) refuse(i *immediate) error {
 	st.answered, st.request.replied = true, true
 	st.release(scheduling.EndError)
 	st.dropBody() // what is refused holds nothing, however long its stream stays open
+	st.leave()
 	return st.send(&extprocv3.ProcessingResponse{
 		Response: &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: st.immediateResponse(i)},
 	})

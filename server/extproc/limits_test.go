@@ -30,6 +30,32 @@ func TestShedsAtTheLimitOfOpenStreams(t *testing.T) {
 	b.picked(t, modeFullDuplex, 400)
 }
 
+// Streams that ask for nothing yet, and those that were refused, take nobody's place.
+func TestOnlyServedStreamsCount(t *testing.T) {
+	const limit = 4
+	b := newBench(t, options{configure: func(c *Config) { c.MaxOpenStreams = limit }})
+	calls := make([]*call, 2*limit)
+	for i := range calls {
+		calls[i] = b.call(t, modeFullDuplex, modeNone)
+	}
+	waitFor(t, func() bool { return b.server.OpenStreams() == 2*limit })
+	for i, c := range calls {
+		c.requestHeaders(true)
+		if m := c.recv(); (m.GetImmediateResponse() == nil) != (i < limit) {
+			t.Errorf("request %d: %v", i, m)
+		}
+	}
+	for _, c := range calls[:limit] {
+		c.noAnswer()
+	}
+	waitFor(t, func() bool { return b.server.OpenStreams() == limit }) // the refused ones
+	for range limit {
+		c := b.call(t, modeFullDuplex, modeNone)
+		c.requestHeaders(true)
+		c.pickOf(c.recv())
+	}
+}
+
 func TestBodyInCrumbs(t *testing.T) {
 	body := chat(40_000)
 	b := newBench(t, options{})

@@ -14,9 +14,11 @@ import (
 // answers wait for a proxy that does not read. In neither may a body take as much as three copies of it.
 func TestMemoryOfABody(t *testing.T) {
 	const bodies, size, piece = 8, 1 << 20, 64 << 10
+	at := goroutinesAtRest()
 	body := []byte(chat(size))
 	for name, opening := range map[string]bodyMode{"full duplex": modeFullDuplex, "buffered": modeBuffered} {
 		t.Run(name, func(t *testing.T) {
+			waitFor(t, func() bool { return runtime.NumGoroutine() <= at+1 }) // what the test before had is gone
 			var arrived sync.WaitGroup
 			release := make(chan struct{})
 			b := newBench(t, options{
@@ -84,6 +86,16 @@ func perBody(t *testing.T, when string, before int64, bodies, size int) (copies 
 		t.Errorf("%s: %.2f copies of a body are in memory, want fewer than 3", when, copies)
 	}
 	return copies
+}
+
+// goroutinesAtRest is the number of goroutines once those of the tests before have ended.
+func goroutinesAtRest() int {
+	for n := runtime.NumGoroutine(); ; n = runtime.NumGoroutine() {
+		time.Sleep(50 * time.Millisecond)
+		if runtime.NumGoroutine() >= n {
+			return n
+		}
+	}
 }
 
 // liveBytes is the memory in use after garbage and what pools keep is gone, once it stays the same.

@@ -37,6 +37,7 @@ type stream struct {
 	observing    bool     // observability mode: never answer
 	requestMode  bodyMode // how the request body comes
 	responseMode bodyMode // how the response body comes
+	served       bool     // counted in server.served
 	answered     bool     // an immediate response was sent: the stream is over for us
 	deaf         bool     // learning failed once: only keep the messages going
 	lastMessage  time.Duration
@@ -88,6 +89,7 @@ func (st *stream) finish() {
 	st.mu.Lock()
 	st.release(scheduling.EndDisconnect)
 	st.spans.end()
+	st.leave()
 	st.letGo(true)
 	st.grpc = nil
 	st.dropBody()

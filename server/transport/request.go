@@ -16,11 +16,14 @@ import (
 // and again, and a body is not copied. The zero value is ready; one Request serves one stream at a time.
 type Request struct {
 	// Message is the message that came last. A body in it aliases the buffer that it came in, until the next message comes,
-	// unless Keep was called. Request headers are good until Reset, response headers until those of another response come.
+	// unless Keep was called. Request headers are good until Recycle, response headers until those of another response come.
 	Message extprocv3.ProcessingRequest
 
 	body  mem.Buffer      // that of the message that came last; nil where it has none
 	small mem.SliceBuffer // the same, where nobody counts references to it
+
+	fellBack bool // the last message was left to protobuf, which may have filled any field
+	headed   bool // request headers came, which stay good
 
 	requestHeaders, responseHeaders headersMessage
 	requestBody                     extprocv3.ProcessingRequest_RequestBody
@@ -61,18 +64,26 @@ func (r *Request) Reset() {
 		r.body = nil
 	}
 	r.httpBody.Body = nil
+	if r.fellBack {
+		proto.Reset(&r.Message)
+		r.fellBack = false
+	}
 	r.Message.Request = nil
 	r.Message.MetadataContext, r.Message.ProtocolConfig, r.Message.ObservabilityMode = nil, nil, false
 }
 
-// maxKeptHeaders is the memory for headers that is kept for other streams, in bytes.
-const maxKeptHeaders = 64 << 10
+// What is kept for the headers of other streams: bytes of text, and headers, of about 100 bytes each.
+const (
+	maxKeptText    = 64 << 10
+	maxKeptHeaders = 512
+)
 
 // Recycle is Reset at a stream's end: memory that an unusual stream has needed goes.
 func (r *Request) Recycle() {
 	r.Reset()
+	r.headed = false
 	for _, h := range []*headersMessage{&r.requestHeaders, &r.responseHeaders} {
-		if cap(h.text) > maxKeptHeaders {
+		if cap(h.text) > maxKeptText || cap(h.values) > maxKeptHeaders {
 			*h = headersMessage{}
 		}
 	}
@@ -95,6 +106,7 @@ func (r *Request) Decode(data mem.Buffer) error {
 		return nil
 	}
 	proto.Reset(&r.Message)
+	r.fellBack = true
 	if err := proto.Unmarshal(b, &r.Message); err != nil {
 		return err
 	}
@@ -179,6 +191,10 @@ func (r *Request) parse(b []byte) (from, to int, ok bool) {
 func (r *Request) part(f field) (from, to int, ok bool) {
 	switch f.number {
 	case fieldRequestHeaders:
+		if r.headed { // the memory of those that came first is theirs
+			return 0, 0, false
+		}
+		r.headed = true
 		r.toRequest.RequestHeaders = &r.requestHeaders.http
 		r.Message.Request = &r.toRequest
 		return 0, 0, r.requestHeaders.decode(f.bytes)

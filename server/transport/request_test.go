@@ -10,6 +10,7 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -127,23 +128,62 @@ func TestRequestKeeps(t *testing.T) {
 	}
 }
 
-// What a stream with many headers has needed does not stay.
+// What a stream with large or many headers has needed does not stay.
 func TestRequestForgetsLargeHeaders(t *testing.T) {
 	var r Request
-	for _, n := range []int{10, 100_000} {
-		m := &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{
-			Headers: &corev3.HeaderMap{Headers: []*corev3.HeaderValue{{Key: "x", RawValue: make([]byte, n)}}}}}}
-		wire, err := proto.Marshal(m)
-		if err == nil {
-			err = decoded(t, &r, wire)
+	for _, tc := range []struct{ headers, bytes int }{{1, 10}, {1, 100_000}, {5_000, 0}} {
+		m := requestHeaders(make([]*corev3.HeaderValue, tc.headers)...)
+		for i := range m.GetRequestHeaders().Headers.Headers {
+			m.GetRequestHeaders().Headers.Headers[i] = &corev3.HeaderValue{Key: "x", RawValue: make([]byte, tc.bytes)}
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		mustDecode(t, &r, m)
 		r.Recycle()
-		if kept := cap(r.requestHeaders.text); kept > maxKeptHeaders || n == 10 && kept == 0 {
-			t.Errorf("%d bytes of header: room for %d is kept", n, kept)
+		text, headers := cap(r.requestHeaders.text), cap(r.requestHeaders.values)
+		if text > maxKeptText || headers > maxKeptHeaders || tc.bytes == 10 && text*headers == 0 {
+			t.Errorf("%d headers of %d bytes: room for %d bytes and %d headers is kept", tc.headers, tc.bytes, text, headers)
 		}
+	}
+}
+
+func requestHeaders(headers ...*corev3.HeaderValue) *extprocv3.ProcessingRequest {
+	return &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{
+		Headers: &corev3.HeaderMap{Headers: headers}}}}
+}
+
+func mustDecode(t *testing.T, r *Request, m *extprocv3.ProcessingRequest) {
+	t.Helper()
+	wire, err := proto.Marshal(m)
+	if err == nil {
+		err = decoded(t, r, wire)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What only protobuf reads is gone with its message, too.
+func TestRequestForgetsRareFields(t *testing.T) {
+	var r Request
+	body := &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: []byte("b")}}}
+	rare := proto.Clone(body).(*extprocv3.ProcessingRequest)
+	rare.Attributes = map[string]*structpb.Struct{"secret": {}}
+	rare.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 31, protowire.VarintType), 1))
+	mustDecode(t, &r, rare)
+	r.Recycle()
+	mustDecode(t, &r, body)
+	if diff := cmp.Diff(body, &r.Message, protocmp.Transform()); diff != "" {
+		t.Errorf("after a message with rare fields: %s", diff)
+	}
+}
+
+// Request headers stay good for the whole stream, whatever a proxy sends after them.
+func TestSecondRequestHeadersLeaveTheFirst(t *testing.T) {
+	var r Request
+	mustDecode(t, &r, requestHeaders(&corev3.HeaderValue{Key: "content-type", RawValue: []byte("application/json")}))
+	first := r.Message.GetRequestHeaders().GetHeaders().GetHeaders()[0].GetRawValue()
+	mustDecode(t, &r, requestHeaders(&corev3.HeaderValue{Key: "content-type", RawValue: []byte("application/grpc")}))
+	if string(first) != "application/json" || string(r.Message.GetRequestHeaders().GetHeaders().GetHeaders()[0].GetRawValue()) != "application/grpc" {
+		t.Errorf("the first headers now say %q", first)
 	}
 }
 
