@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -74,7 +75,8 @@ type App struct {
 	admin    *http.Server
 	channelz func()
 	ready    atomic.Bool
-	draining atomic.Bool
+	turning  sync.Mutex // of ready and health, which change together
+	draining bool       // under turning
 
 	grpcListener, adminListener, probeListener net.Listener
 }

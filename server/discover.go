@@ -117,11 +117,7 @@ func (a *App) becomeReady(ctx context.Context, found <-chan struct{}) {
 	case <-ctx.Done():
 	case <-found:
 		a.warm(ctx)
-		if a.draining.Load() {
-			return
-		}
-		a.ready.Store(true)
-		setReady(a.health, true)
+		a.turn(true)
 	}
 }
 

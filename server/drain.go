@@ -14,9 +14,7 @@ import (
 // elsewhere; what still comes meanwhile is served; then open streams get their time.
 func (a *App) drain(failed context.Context, force <-chan struct{}) {
 	cfg := a.config().Server
-	a.draining.Store(true)
-	a.ready.Store(false)
-	setReady(a.health, false)
+	a.turn(false)
 	a.logger.Info("draining", "open_streams", a.extproc.OpenStreams(), "delay", cfg.DrainDelay.String(), "timeout", cfg.DrainTimeout.String())
 	if failed.Err() == nil {
 		wait(cfg.DrainDelay, force)
@@ -43,6 +41,19 @@ func (a *App) drain(failed context.Context, force <-chan struct{}) {
 	if err := a.admin.Close(); err != nil {
 		a.logger.Debug("closing the admin server", "error", err)
 	}
+}
+
+// turn says that the process wants requests, or that it drains and wants none any more: whatever the start still learns,
+// it never turns back.
+func (a *App) turn(ready bool) {
+	a.turning.Lock()
+	defer a.turning.Unlock()
+	if a.draining {
+		return
+	}
+	a.draining = !ready
+	a.ready.Store(ready)
+	setReady(a.health, ready)
 }
 
 func stopServer(s *grpc.Server) {
