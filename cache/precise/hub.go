@@ -46,6 +46,7 @@ type hub struct {
 	members atomic.Pointer[members]
 	owners  atomic.Pointer[owners] // follows members and their ranks
 	sources atomic.Int32           // one more than the largest index of a source
+	reuses  atomic.Uint64          // how often a source got the index of one that is gone
 	sizes   atomic.Pointer[[]int]
 
 	ctx    context.Context // ends with the hub
@@ -232,6 +233,8 @@ func (h *hub) newRank(of *ranks) *source {
 	if n := len(h.free); n > 0 {
 		index = h.free[n-1]
 		h.free = h.free[:n-1]
+		h.disown(index)
+		h.reuses.Add(1)
 	} else {
 		index = uint32(h.sources.Load())
 		h.sources.Add(1)

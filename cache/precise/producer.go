@@ -71,13 +71,7 @@ func (p *Producer) Produce(ctx context.Context, c *scheduling.Cycle) error {
 		p.capped.Add(1)
 	}
 	pr.hash(&h.keys, sizes[:], adapter, c.Request.CacheSalt, known, p.params.MaxPrefixTokens)
-	count := int(h.sources.Load())
-	for i := range pr.cuts {
-		if cut := &pr.cuts[i]; cut.size > 0 {
-			cut.lookup.Run(h.store, cut.hashes, count)
-		}
-	}
-	p.publish(c, pr, fallback)
+	p.lookUp(c, pr, fallback)
 	p.blocks.In(c).Set(promptValue{pr})
 	return nil
 }
@@ -149,13 +143,19 @@ func (p *Producer) settleOn(pr *prompt, e *scheduling.Endpoint, fallback int, no
 	if m == nil {
 		return
 	}
+	known := p.hub.reuses.Load() == pr.reuses
+	if !known {
+		pr.findNothing()
+	}
 	on, best, ok := pr.bestOf(m, fallback)
 	if !ok {
 		return
 	}
 	pr.on, pr.cut, pr.cached = on, best.cut, best.info.CachedBlockCount
 	size := best.info.BlockSizeTokens
-	pr.predicted = min(pr.cached, (pr.tokens-1)/size) * size
+	if known {
+		pr.predicted = min(pr.cached, (pr.tokens-1)/size) * size
+	}
 	pr.tick = on.now()
 	hashes := pr.cuts[pr.cut].hashes
 	if pr.full {

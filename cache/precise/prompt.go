@@ -15,6 +15,7 @@ type prompt struct {
 	tokens int
 	seen   int // tokens that were looked up
 	cuts   []cut
+	reuses uint64 // the hub's when it was looked up
 
 	// What the flight needs of the pick.
 	endpoint  *scheduling.Endpoint
@@ -74,6 +75,9 @@ type found struct {
 // of is what a source holds, in blocks of its own size, fallback where that is not known. Where it has a tier whose
 // blocks have another size, that one counts as far as it reaches beyond.
 func (p *prompt) of(s *source, fallback int) (f found, ok bool) {
+	if s.leaving.Load() { // its index may be another's already
+		return found{}, false
+	}
 	size := int(s.primary.Load())
 	if size == 0 {
 		size = fallback
@@ -104,6 +108,13 @@ func (p *prompt) match(cut int, s *source) chain.Match {
 		return matches[s.index]
 	}
 	return chain.Match{}
+}
+
+// findNothing takes back what was found.
+func (p *prompt) findNothing() {
+	for i := range p.cuts {
+		clear(p.cuts[i].lookup.Matches)
+	}
 }
 
 // reset makes the prompt ready for the pool.

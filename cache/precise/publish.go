@@ -1,6 +1,10 @@
 package precise
 
-import "github.com/sluice-epp/sluice/scheduling"
+import (
+	"slices"
+
+	"github.com/sluice-epp/sluice/scheduling"
+)
 
 // owners say whose the sources are, so that what was found can be told without a look at the memory of every endpoint,
 // which in a large pool is in no cache of the processor's. It is immutable.
@@ -35,6 +39,41 @@ func (h *hub) tellOwners() {
 		}
 	}
 	h.owners.Store(next)
+}
+
+// disown makes an index nobody's until tellOwners. The lock of the indices is held.
+func (h *hub) disown(index uint32) {
+	old := h.owners.Load()
+	if int(index) >= len(old.bySource) || old.bySource[index].ordinal < 0 {
+		return
+	}
+	next := &owners{next: old.next, bySource: slices.Clone(old.bySource)}
+	next.bySource[index].ordinal = -1
+	h.owners.Store(next)
+}
+
+// maxLookUps is how often a prompt is looked up at most.
+const maxLookUps = 3
+
+// lookUp looks a hashed prompt up and gives every candidate its match. Where a source got the index of one that is gone
+// meanwhile, what was found under it may be either's, and it is done again.
+func (p *Producer) lookUp(c *scheduling.Cycle, pr *prompt, fallback int) {
+	h := p.hub
+	for range maxLookUps {
+		pr.reuses = h.reuses.Load()
+		count := int(h.sources.Load())
+		for i := range pr.cuts {
+			if cut := &pr.cuts[i]; cut.size > 0 {
+				cut.lookup.Run(h.store, cut.hashes, count)
+			}
+		}
+		p.publish(c, pr, fallback)
+		if h.reuses.Load() == pr.reuses {
+			return
+		}
+	}
+	pr.findNothing()
+	p.publish(c, pr, fallback)
 }
 
 // publish gives every candidate its match.
