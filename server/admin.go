@@ -31,7 +31,11 @@ func (a *App) adminHandler(gatherer prometheus.Gatherer) http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) {
 		r := a.current.Load()
-		text(w, "# config_hash: "+r.hash+"\n"+r.effective)
+		text(w, "# config_hash: "+r.hash+"\n")
+		for _, k := range r.waiting {
+			text(w, "# waits for a restart: "+k.Key+": "+k.Value+"\n")
+		}
+		text(w, r.effective)
 	})
 	mux.HandleFunc("GET /graph", func(w http.ResponseWriter, _ *http.Request) {
 		for _, line := range a.current.Load().scheduler.Describe() {

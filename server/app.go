@@ -59,6 +59,7 @@ type App struct {
 	start    time.Time
 	types    []scheduling.PluginType
 	pool     *scheduling.Pool
+	started  config.Config // the first, whose listeners and limits are in force until the end
 	current  atomic.Pointer[running]
 	watcher  *config.Watcher // nil without a file
 	reloaded chan struct{}   // a configuration was adopted after the first
@@ -87,6 +88,7 @@ type running struct {
 	scheduler *scheduling.Scheduler
 	effective string
 	hash      string
+	waiting   []config.Waiting // what the file says otherwise and waits for a restart
 	unwatch   func()
 }
 
@@ -109,7 +111,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.adopt(a.running(file, scheduler))
+	a.started = file.Config
+	a.adopt(a.running(file, scheduler, nil))
 	engines.OnCacheLost(a.tellCacheLost)
 	for _, w := range file.Warnings {
 		a.logger.Warn("configuration", "warning", w.Error())

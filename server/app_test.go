@@ -341,62 +341,6 @@ func TestC25_GracePeriodWarning(t *testing.T) {
 	}
 }
 
-const profile = `
-schedulingProfiles:
-  - name: default
-    plugins: [{pluginRef: %s}]
-`
-
-func TestReload(t *testing.T) {
-	p := launch(t, fmt.Sprintf(profile, "random-picker"), nil)
-	path := p.app.options.ConfigPath
-	if _, page := p.page(t, "/config"); !strings.Contains(page, "random-picker") {
-		t.Fatalf("the file is not in force:\n%s", page)
-	}
-	ledgerBefore := p.app.current.Load().scheduler
-	write(t, path, fmt.Sprintf(profile, "max-score-picker"))
-	waitFor(t, func() bool { _, page := p.page(t, "/config"); return strings.Contains(page, "max-score-picker") })
-	if p.app.current.Load().scheduler == ledgerBefore {
-		t.Error("the scheduler was not replaced")
-	}
-
-	write(t, path, fmt.Sprintf(profile, "max-skore-picker")) // a typo
-	waitFor(t, func() bool { return !p.app.watcher.OK() })
-	_, page := p.page(t, "/metrics")
-	if !strings.Contains(page, "sluice_config_last_reload_successful 0") || !strings.Contains(page, "sluice_config_reload_failures_total 1") {
-		t.Error("the refused file does not show in the metrics")
-	}
-	if _, page := p.page(t, "/config"); !strings.Contains(page, "max-score-picker") {
-		t.Error("the configuration before did not stay in force")
-	}
-
-	write(t, path, fmt.Sprintf(profile, "max-score-picker")+"endpoints: [\"127.0.0.1:7\"]\n")
-	waitFor(t, func() bool { return p.app.Pool().Snapshot().ByAddress("127.0.0.1:7") != nil })
-	waitFor(t, func() bool { return p.app.Pool().Snapshot().Len() == 1 })
-	if !p.app.watcher.OK() {
-		t.Error("a good file still counts as refused")
-	}
-}
-
-func TestReloadKeepsWhatIsInFlight(t *testing.T) {
-	p := launch(t, fmt.Sprintf(profile, "max-score-picker")+"plugins: [{type: inflight-load-producer}]\n", nil)
-	s, err := extprocv3.NewExternalProcessorClient(p.conn).Process(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	pick(t, s)
-	inFlight := func() int { _, page := p.page(t, "/endpoints"); return strings.Count(page, `"in_flight_requests": 1`) }
-	waitFor(t, func() bool { return inFlight() == 1 })
-	before := p.app.current.Load()
-	write(t, p.app.options.ConfigPath, fmt.Sprintf(profile, "random-picker")+"plugins: [{type: inflight-load-producer}]\n")
-	waitFor(t, func() bool { return p.app.current.Load() != before })
-	if inFlight() != 1 {
-		t.Error("the reload lost what is in flight")
-	}
-	finish(t, s)
-	waitFor(t, func() bool { return inFlight() == 0 })
-}
-
 func TestStartErrors(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -58,13 +58,20 @@ telemetry: {maxModelLabels: 3}
 		length  string
 		want    int32
 		kind    string
-	}{{17, "10", 431, "headers_too_large"}, {16, "524289", 413, "body_too_large"}} {
+		says    string // the key that holds, and its value
+	}{
+		{17, "10", 431, "headers_too_large", "maxRequestHeaders (16)"},
+		{16, "524289", 413, "body_too_large", "(524288 bytes, half of its maxBufferedBytes)"},
+	} {
 		r, err := open(tt.headers, tt.length).Recv()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := r.GetImmediateResponse().GetStatus().GetCode(); int32(got) != tt.want {
 			t.Errorf("%d headers, a body of %s bytes: answered with %d, want %d", tt.headers, tt.length, got, tt.want)
+		}
+		if body := string(r.GetImmediateResponse().GetBody()); !strings.Contains(body, tt.says) {
+			t.Errorf("%d headers, a body of %s bytes: the answer %q does not say %q", tt.headers, tt.length, body, tt.says)
 		}
 		if _, page := p.page(t, "/metrics"); !strings.Contains(page, fmt.Sprintf("sluice_notes_total{kind=%q} 1\n", tt.kind)) {
 			t.Errorf("%s is not counted", tt.kind)

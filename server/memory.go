@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/config"
 )
 
@@ -93,31 +94,32 @@ type limits struct {
 const (
 	bufferedShare   = 4
 	bufferedUnknown = 1 << 30
+	bufferedLeast   = 1 << 20 // as for the key: with less, nobody would be served
 )
 
-// limitsOf brings the configuration and the memory together. A single body may take half of what all requests may hold: a
-// larger one could never be served, and is told so rather than to come again.
+// limitsOf brings the configuration and the memory together.
 func limitsOf(s *config.Server, memory int64, ofGo bool) limits {
 	l := limits{buffered: int(s.MaxBufferedBytes), body: int(s.MaxRequestBodyBytes)}
 	switch {
 	case l.buffered > 0:
 	case memory > 0:
-		l.buffered = int(memory / bufferedShare)
+		l.buffered = max(int(memory/bufferedShare), bufferedLeast)
 	default:
 		l.buffered = bufferedUnknown
 	}
-	l.body = min(l.body, l.buffered/2)
+	l.body = min(l.body, int(config.LargestBody(scheduling.Size(l.buffered))))
 	if memory > 0 && !ofGo {
 		l.goLimit = memory / 10 * 9 // the rest is for what Go does not manage
 	}
 	return l
 }
 
-// boundMemory decides the bounds on memory, and says where one is smaller than what was configured.
+// boundMemory decides the bounds on memory, and says where the memory makes one smaller than what was configured. Where
+// the configuration itself does, its warnings say so.
 func (a *App) boundMemory(s *config.Server) limits {
 	memory, ofGo := memoryLimit("/", debug.SetMemoryLimit(-1))
 	l := limitsOf(s, memory, ofGo)
-	if l.body < int(s.MaxRequestBodyBytes) {
+	if s.MaxBufferedBytes == 0 && l.body < int(s.MaxRequestBodyBytes) {
 		a.logger.Warn("request bodies are bounded below server.maxRequestBodyBytes: one may take half of server.maxBufferedBytes",
 			"max_request_body_bytes", l.body, "max_buffered_bytes", l.buffered, "memory_bytes", memory)
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/config"
 )
 
@@ -54,7 +55,7 @@ func TestMemoryLimit(t *testing.T) {
 func TestLimitsOf(t *testing.T) {
 	const mib = 1 << 20
 	for name, tt := range map[string]struct {
-		buffered, body config.Size
+		buffered, body scheduling.Size
 		memory         int64
 		ofGo           bool
 		want           limits
@@ -63,6 +64,7 @@ func TestLimitsOf(t *testing.T) {
 		"as configured":           {300 * mib, 64 * mib, 4096 * mib, true, limits{buffered: 300 * mib, body: 64 * mib}},
 		"nothing known":           {0, 64 * mib, 0, false, limits{buffered: 1024 * mib, body: 64 * mib}},
 		"bodies too large for it": {0, 64 * mib, 256 * mib, true, limits{buffered: 64 * mib, body: 32 * mib}},
+		"hardly any memory":       {0, 64 * mib, 1 * mib, true, limits{buffered: 1 * mib, body: mib / 2}},
 		"Go's limit is set":       {0, 64 * mib, 1000 * mib, false, limits{buffered: 250 * mib, body: 64 * mib, goLimit: 900 * mib}},
 	} {
 		if got := limitsOf(&config.Server{MaxBufferedBytes: tt.buffered, MaxRequestBodyBytes: tt.body}, tt.memory, tt.ofGo); got != tt.want {

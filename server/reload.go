@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/certs"
@@ -18,8 +19,8 @@ func (a *App) override(c *config.Config) {
 }
 
 // running describes a file whose scheduler was built.
-func (a *App) running(file *config.File, scheduler *scheduling.Scheduler) *running {
-	return &running{file: file, scheduler: scheduler, effective: file.Effective(a.types), hash: file.Hash(a.types)}
+func (a *App) running(file *config.File, scheduler *scheduling.Scheduler, waiting []config.Waiting) *running {
+	return &running{file: file, scheduler: scheduler, effective: file.Effective(a.types), hash: file.Hash(a.types), waiting: waiting}
 }
 
 // adopt puts a configuration in force.
@@ -39,18 +40,19 @@ func (a *App) adopt(next *running) {
 func (a *App) apply(file *config.File) error {
 	before := a.current.Load()
 	a.override(&file.Config)
+	waiting := file.KeepStarted(&a.started)
 	scheduler, err := file.Build(a.types, before.scheduler)
 	if err != nil {
 		return err
 	}
-	next := a.running(file, scheduler)
+	next := a.running(file, scheduler, waiting)
 	a.adopt(next)
 	before.unwatch()
 	select {
 	case a.reloaded <- struct{}{}:
 	default: // one signal is pending already
 	}
-	a.warnNeedsRestart(&before.file.Config.Server, &next.file.Config.Server)
+	a.warnWaiting(waiting)
 	if err := before.scheduler.Close(); err != nil {
 		a.logger.Warn("closing the configuration before", "error", err)
 	}
@@ -64,14 +66,16 @@ func (a *App) Reload() {
 	}
 }
 
-// warnNeedsRestart says which change waits for a restart.
-func (a *App) warnNeedsRestart(before, next *config.Server) {
-	b, n := *before, *next
-	// These are read anew whenever they are needed.
-	b.DrainDelay, b.DrainTimeout, b.MaxEndpointsInPick = n.DrainDelay, n.DrainTimeout, n.MaxEndpointsInPick
-	if b != n {
-		a.logger.Warn("a change in the server section (listeners, TLS, limits) takes effect at the next start only")
+// warnWaiting says which keys of the file wait for a restart.
+func (a *App) warnWaiting(waiting []config.Waiting) {
+	if len(waiting) == 0 {
+		return
 	}
+	keys := make([]string, len(waiting))
+	for i, w := range waiting {
+		keys[i] = w.Key
+	}
+	a.logger.Warn("what the file says of these keys takes effect at the next start only", "keys", strings.Join(keys, ", "))
 }
 
 // certificates decides how the gRPC listener is secured; nil means plaintext.

@@ -13,15 +13,18 @@ type Parameters struct {
 	// AutoTune takes the block size and the capacity of each endpoint from what the engines say of their KV cache. As
 	// long as no engine says anything, BlockSizeTokens and LRUCapacityPerServer hold.
 	AutoTune bool `yaml:"autoTune"`
-	// BlockSizeTokens is the size of a block in tokens; where a prompt is known as text only, a block is four times as
-	// many bytes.
+	// BlockSizeTokens is the size of a block in tokens, 4 to 65536; where a prompt is known as text only, a block is four
+	// times as many bytes. 0 means the default.
 	BlockSizeTokens int `yaml:"blockSizeTokens"`
-	// MaxPrefixBlocksToMatch is the largest number of index entries that one prompt takes. Where single blocks would not
-	// reach MaxPrefixTokensToMatch with so many, blocks far from the head share entries.
+	// MaxPrefixBlocksToMatch is the largest number of index entries that one prompt takes: 1 to 1048576, or 0 for the
+	// default. Where single blocks would not reach MaxPrefixTokensToMatch with so many, blocks far from the head share
+	// entries.
 	MaxPrefixBlocksToMatch int `yaml:"maxPrefixBlocksToMatch"`
-	// MaxPrefixTokensToMatch is how far into a prompt the index looks, in tokens; hashing stops there.
+	// MaxPrefixTokensToMatch is how far into a prompt the index looks, in tokens; hashing stops there. One block to
+	// 16777216, or 0 for the default.
 	MaxPrefixTokensToMatch int `yaml:"maxPrefixTokensToMatch"`
-	// LRUCapacityPerServer is the size of the cache that an endpoint is taken to have, in blocks.
+	// LRUCapacityPerServer is the size of the cache that an endpoint is taken to have, in blocks: 1 to 4194304, or 0 for
+	// the default.
 	LRUCapacityPerServer int `yaml:"lruCapacityPerServer"`
 	// HashSeed is a secret that keys the block hashes; empty means one that is drawn when the process starts.
 	HashSeed string `yaml:"hashSeed"`

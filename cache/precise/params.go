@@ -10,24 +10,26 @@ import (
 	"time"
 
 	"github.com/sluice-epp/sluice/cache/kvevents"
+	"github.com/sluice-epp/sluice/scheduling"
 )
 
 // Parameters are the plugin's parameters.
 type Parameters struct {
-	// BlockSizeTokens is the size of an engine's KV blocks in tokens, for endpoints that have told theirs neither in
-	// events nor in metrics. Events always win; one that differs is counted.
+	// BlockSizeTokens is the size of an engine's KV blocks in tokens, 4 to 65536, for endpoints that have told
+	// theirs neither in events nor in metrics; 0 means 16. Events always win; one that differs is counted.
 	BlockSizeTokens int `yaml:"blockSizeTokens"`
-	// MaxPrefixTokens is how far into a prompt the index looks, in tokens.
+	// MaxPrefixTokens is how far into a prompt the index looks, in tokens: 1 to 16777216, or 0 for the default.
 	MaxPrefixTokens int `yaml:"maxPrefixTokens"`
-	// MaxBlocksPerEndpoint bounds what is kept of one engine (endpoint and data-parallel rank), in blocks.
+	// MaxBlocksPerEndpoint bounds what is kept of one engine (endpoint and data-parallel rank), in blocks: 1 to
+	// 67108864, or 0 for the default.
 	MaxBlocksPerEndpoint int `yaml:"maxBlocksPerEndpoint"`
 	// MaxParkedBlocks bounds what is kept of one engine (endpoint and data-parallel rank) of blocks whose parent has not been
-	// heard of, in blocks; the oldest go for new ones.
+	// heard of, in blocks: 1 to 1048576, or 0 for the default. The oldest go for new ones.
 	MaxParkedBlocks int `yaml:"maxParkedBlocks"`
 	// SpeculativeIndexing counts a picked prompt as present on its endpoint until the engine's events say so, for at most
 	// speculativeTTL.
 	SpeculativeIndexing bool `yaml:"speculativeIndexing"`
-	// SpeculativeTTL is that time.
+	// SpeculativeTTL is that time: at most 1m; 0 means the default.
 	SpeculativeTTL time.Duration `yaml:"speculativeTTL"`
 	// Tiers are the weights of blocks by the kind of memory that they are in, 0 to 1; names as engines write them, in
 	// any case. gpu, cpu and cpu_pinned have defaults.
@@ -49,12 +51,12 @@ type Parameters struct {
 
 // KVEvents says where engines publish their events.
 type KVEvents struct {
-	// Port is the TCP port of the publisher of rank 0; rank r has port + r.
+	// Port is the TCP port of the publisher of rank 0; rank r has port + r. 0 means the default.
 	Port int `yaml:"port"`
 	// ReplayPort is the TCP port of the replay socket of rank 0; rank r has replayPort + r. 0 means none, unless the
 	// engine names one.
 	ReplayPort int `yaml:"replayPort"`
-	// Ranks is the number of data-parallel ranks behind an endpoint that does not name them.
+	// Ranks is the number of data-parallel ranks behind an endpoint that does not name them; 0 means 1.
 	Ranks int `yaml:"ranks"`
 	// Topic is the prefix of the topics to read; empty means all.
 	Topic string `yaml:"topic"`
@@ -62,9 +64,9 @@ type KVEvents struct {
 	Bind string `yaml:"bind"`
 	// Discover asks engines where they publish first.
 	Discover bool `yaml:"discover"`
-	// MaxMessageBytes bounds one message of an engine, which is a batch of events with its topic, in bytes. A connection on
-	// which a larger one begins is closed and opened again, and what was in it counts as missed.
-	MaxMessageBytes int `yaml:"maxMessageBytes"`
+	// MaxMessageBytes bounds one message of an engine, which is a batch of events with its topic: 64KiB to 1GiB, or 0 for
+	// the default. A connection on which a larger one begins is closed and opened again, and what was in it counts as missed.
+	MaxMessageBytes scheduling.Size `yaml:"maxMessageBytes"`
 }
 
 // TokenProcessorConfig is another spelling of some parameters.
@@ -116,8 +118,8 @@ const (
 	maxPrefix       = 1 << 24
 	defaultCapacity = 1 << 20
 	maxCapacity     = 1 << 26
-	minMessage      = 64 << 10
-	maxMessage      = 1 << 30
+	minMessage      = scheduling.Size(64 << 10)
+	maxMessage      = scheduling.Size(1 << 30)
 	maxParked       = 1 << 20
 	defaultPort     = 5557
 	maxPort         = 65535
@@ -173,7 +175,6 @@ func (p *Parameters) complete() error {
 		{"maxPrefixTokens", p.MaxPrefixTokens, 1, maxPrefix, "tokens, or 0 for the default"},
 		{"maxBlocksPerEndpoint", p.MaxBlocksPerEndpoint, 1, maxCapacity, "blocks, or 0 for the default"},
 		{"maxParkedBlocks", p.MaxParkedBlocks, 1, maxParked, "blocks, or 0 for the default"},
-		{"kvEvents.maxMessageBytes", p.KVEvents.MaxMessageBytes, minMessage, maxMessage, "bytes, or 0 for the default"},
 		{"kvEvents.port", p.KVEvents.Port, 1, maxPort, "(a TCP port)"},
 		{"kvEvents.replayPort", p.KVEvents.ReplayPort, 0, maxPort, "(a TCP port, or 0 for none)"},
 		{"kvEvents.ranks", p.KVEvents.Ranks, 1, maxRanks, "data-parallel ranks"},
@@ -181,6 +182,9 @@ func (p *Parameters) complete() error {
 		if b.value < b.low || b.value > b.high {
 			errs = append(errs, fmt.Errorf("parameters.%s: must be %d to %d %s, got %d", b.name, b.low, b.high, b.unit, b.value))
 		}
+	}
+	if size := p.KVEvents.MaxMessageBytes; size < minMessage || size > maxMessage {
+		errs = append(errs, fmt.Errorf("parameters.kvEvents.maxMessageBytes: must be %v to %v, or 0 for the default, got %v", minMessage, maxMessage, size))
 	}
 	p.SpeculativeTTL = cmp.Or(p.SpeculativeTTL, defaultTTL)
 	if p.SpeculativeTTL < 0 || p.SpeculativeTTL > maxTTL {

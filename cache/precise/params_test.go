@@ -33,7 +33,7 @@ func TestParameterErrors(t *testing.T) {
 		"reach":        {func(p *Parameters) { p.MaxPrefixTokens = -1 }, "parameters.maxPrefixTokens: must be 1 to"},
 		"bound":        {func(p *Parameters) { p.MaxBlocksPerEndpoint = 1 << 30 }, "parameters.maxBlocksPerEndpoint: must be 1 to"},
 		"orphans":      {func(p *Parameters) { p.MaxParkedBlocks = 1<<20 + 1 }, "parameters.maxParkedBlocks: must be 1 to 1048576 blocks"},
-		"message":      {func(p *Parameters) { p.KVEvents.MaxMessageBytes = 1000 }, "parameters.kvEvents.maxMessageBytes: must be 65536 to"},
+		"message":      {func(p *Parameters) { p.KVEvents.MaxMessageBytes = 1000 }, "parameters.kvEvents.maxMessageBytes: must be 64KiB to 1GiB, or 0 for the default, got 1000"},
 		"weight":       {func(p *Parameters) { p.Tiers = map[string]float64{"cpu": 1.5} }, "parameters.tiers.cpu: must be a weight from 0 to 1, got 1.5"},
 		"other weight": {func(p *Parameters) { p.OtherTier = -1 }, "parameters.otherTier: must be a weight from 0 to 1"},
 		"port":         {func(p *Parameters) { p.KVEvents.Port = 70000 }, "parameters.kvEvents.port: must be 1 to 65535"},

@@ -34,6 +34,6 @@ func (h *hub) view() view {
 func feedConfig(p *KVEvents) kvevents.Config {
 	return kvevents.Config{
 		Port: p.Port, ReplayPort: p.ReplayPort, Ranks: p.Ranks, Topic: p.Topic, Bind: p.Bind != "", Discover: p.Discover,
-		MaxMessageBytes: p.MaxMessageBytes,
+		MaxMessageBytes: int(p.MaxMessageBytes),
 	}
 }

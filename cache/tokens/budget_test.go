@@ -428,7 +428,7 @@ func TestCallsAreBounded(t *testing.T) {
 		if got := h.all(reasons); got["busy"] != 7 || got["timeout"] != 3 {
 			t.Errorf("reasons %v", got)
 		}
-		h.inexact(chatRequest(`{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("x", minBodyBytes)+`"}]}`), "too_large")
+		h.inexact(chatRequest(`{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("x", int(minBodyBytes))+`"}]}`), "too_large")
 		time.Sleep(150*time.Millisecond + lateFor)
 		synctest.Wait()
 		if n := len(h.exact().jobs); n != 0 {

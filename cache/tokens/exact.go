@@ -61,7 +61,7 @@ func newExact(p *Parameters, o *Options, b *scheduling.Builder, previous *Produc
 	}
 	x.client = render.NewClient(render.Options{
 		Transport: o.Transport, Authorization: authorization, Concurrency: p.VLLM.Concurrency,
-		MaxBodyBytes: p.VLLM.MaxBodyBytes, Observe: observe, Logger: o.Logger,
+		MaxBodyBytes: int(p.VLLM.MaxBodyBytes), Observe: observe, Logger: o.Logger,
 	})
 	if !p.VLLM.Endpoints {
 		x.fleet.Set([]string{p.VLLM.URL})
@@ -75,7 +75,7 @@ func newExact(p *Parameters, o *Options, b *scheduling.Builder, previous *Produc
 	}
 	if x.known == nil {
 		x.known = &knowledge{
-			seed: rand.Uint64(), memo: memo.NewStore(p.VLLM.MemoBytes), classes: memo.NewClasses(),
+			seed: rand.Uint64(), memo: memo.NewStore(int(p.VLLM.MemoBytes)), classes: memo.NewClasses(),
 			trust: newTrust(maxModels, o.Logger),
 		}
 	}

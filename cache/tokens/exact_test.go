@@ -338,8 +338,8 @@ func TestMemoIsBounded(t *testing.T) {
 		h.want(e, chatRequest(fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"%s %d"}]}`, text, i)))
 	}
 	bytes, prompts := h.all("sluice_token_memo_bytes")[""], h.all("sluice_token_memo_prompts")[""]
-	if bytes > minMemoBytes || bytes < minMemoBytes*9/10 || prompts > 150 || h.all("sluice_token_memo_evicted_total")[""] != 200-prompts ||
-		h.all("sluice_token_memo_limit_bytes")[""] != minMemoBytes {
+	if bytes > float64(minMemoBytes) || bytes < float64(minMemoBytes)*9/10 || prompts > 150 || h.all("sluice_token_memo_evicted_total")[""] != 200-prompts ||
+		h.all("sluice_token_memo_limit_bytes")[""] != float64(minMemoBytes) {
 		t.Errorf("%v prompts, %v bytes, %v evicted", prompts, bytes, h.all("sluice_token_memo_evicted_total"))
 	}
 }

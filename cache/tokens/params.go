@@ -20,7 +20,7 @@ type Parameters struct {
 	Backend string `yaml:"backend"`
 	// Estimate configures estimates; it may be empty.
 	Estimate map[string]any `yaml:"estimate"`
-	// VLLM configures counting by an engine.
+	// VLLM configures counting by an engine. In its numbers 0 means the default.
 	VLLM *VLLM `yaml:"vllm"`
 	// BytesPerToken is the ratio that a model's estimates start at; 0 means 4.
 	BytesPerToken float64 `yaml:"bytesPerToken"`
@@ -34,19 +34,20 @@ type VLLM struct {
 	// Endpoints asks the endpoints themselves in place of a server, spread over those that are ready and speak vLLM's
 	// dialect.
 	Endpoints bool `yaml:"endpoints"`
-	// Timeout is how long a request waits for its tokens; past it the request goes on with an estimate. Default 150ms. It
-	// waits no longer than the server's produceTimeout allows either.
+	// Timeout is how long a request waits for its tokens; past it the request goes on with an estimate: 1ms to
+	// 1m. Default 150ms. It waits no longer than the server's produceTimeout allows either.
 	Timeout time.Duration `yaml:"timeout"`
 	// MMTimeout is Timeout for requests with images, recordings and the like; 0 means Timeout.
 	MMTimeout time.Duration `yaml:"mmTimeout"`
 	// APIKey is sent as a bearer token.
 	APIKey string `yaml:"apiKey" secret:"true"`
-	// Concurrency is the number of calls under way that one server gets at most. Default 32.
+	// Concurrency is the number of calls under way that one server gets at most: 1 to 1024. Default 32.
 	Concurrency int `yaml:"concurrency"`
-	// MaxBodyBytes is the length of the largest request body that is sent. Default 8388608.
-	MaxBodyBytes int `yaml:"maxBodyBytes"`
-	// MemoBytes bounds the memory for the tokens of prompts that were rendered before, in bytes. Default 134217728.
-	MemoBytes int `yaml:"memoBytes"`
+	// MaxBodyBytes is the length of the largest request body that is sent: 1KiB to 1GiB. Default 8MiB.
+	MaxBodyBytes scheduling.Size `yaml:"maxBodyBytes"`
+	// MemoBytes bounds the memory for the tokens of prompts that were rendered before: 1MiB to 1024GiB. Default
+	// 128MiB.
+	MemoBytes scheduling.Size `yaml:"memoBytes"`
 	// PrefixMemo lets a conversation that goes on be rendered without the messages between its system message and the last
 	// one known, where that was found to be exact. Default true.
 	PrefixMemo *bool `yaml:"prefixMemo"`
@@ -60,11 +61,11 @@ const (
 	defaultConcurrency   = 32
 	maxConcurrency       = 1024
 	defaultBodyBytes     = 8 << 20
-	minBodyBytes         = 1 << 10
-	maxBodyBytes         = 1 << 30
+	minBodyBytes         = scheduling.Size(1 << 10)
+	maxBodyBytes         = scheduling.Size(1 << 30)
 	defaultMemoBytes     = 128 << 20
-	minMemoBytes         = 1 << 20
-	maxMemoBytes         = 1 << 40
+	minMemoBytes         = scheduling.Size(1 << 20)
+	maxMemoBytes         = scheduling.Size(1 << 40)
 )
 
 // The backends that configuration files name.
@@ -128,16 +129,18 @@ func (v *VLLM) complete() (errs []error) {
 	v.Concurrency = cmp.Or(v.Concurrency, defaultConcurrency)
 	v.MaxBodyBytes = cmp.Or(v.MaxBodyBytes, defaultBodyBytes)
 	v.MemoBytes = cmp.Or(v.MemoBytes, defaultMemoBytes)
+	if v.Concurrency < 1 || v.Concurrency > maxConcurrency {
+		errs = append(errs, fmt.Errorf("parameters.vllm.concurrency: must be 1 to %d, or 0 for the default, got %d", maxConcurrency, v.Concurrency))
+	}
 	for _, n := range []struct {
 		name             string
-		value, low, high int
+		value, low, high scheduling.Size
 	}{
-		{"concurrency", v.Concurrency, 1, maxConcurrency},
 		{"maxBodyBytes", v.MaxBodyBytes, minBodyBytes, maxBodyBytes},
 		{"memoBytes", v.MemoBytes, minMemoBytes, maxMemoBytes},
 	} {
 		if n.value < n.low || n.value > n.high {
-			errs = append(errs, fmt.Errorf("parameters.vllm.%s: must be %d to %d, or 0 for the default, got %d", n.name, n.low, n.high, n.value))
+			errs = append(errs, fmt.Errorf("parameters.vllm.%s: must be %v to %v, or 0 for the default, got %v", n.name, n.low, n.high, n.value))
 		}
 	}
 	return errs

@@ -42,8 +42,8 @@ func TestParametersFromYAML(t *testing.T) {
 		"vllm: {timeout: 1h}":                                          "parameters.vllm.timeout: must be",
 		"vllm: {mmTimeout: 1us}":                                       "parameters.vllm.mmTimeout: must be 1ms to 1m0s, got 1µs",
 		"vllm: {concurrency: -1}":                                      "parameters.vllm.concurrency: must be 1 to 1024, or 0 for the default, got -1",
-		"vllm: {maxBodyBytes: 10}":                                     "parameters.vllm.maxBodyBytes: must be 1024 to",
-		"vllm: {memoBytes: 1000}":                                      "parameters.vllm.memoBytes: must be 1048576 to",
+		"vllm: {maxBodyBytes: 10}":                                     "parameters.vllm.maxBodyBytes: must be 1KiB to",
+		"vllm: {memoBytes: 1000}":                                      "parameters.vllm.memoBytes: must be 1MiB to",
 		"{bytesPerToken: 100, vllm: {concurrency: -1, mmTimeout: 1h}}": "got 100\nparameters.vllm.mmTimeout: must be 1ms to 1m0s, got 1h0m0s\nparameters.vllm.concurrency",
 	} {
 		p := Parameters{BytesPerToken: defaultBytesPerToken}

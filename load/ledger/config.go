@@ -21,7 +21,7 @@ type Parameters struct {
 	TokenProducerName string `yaml:"tokenProducerName"`
 	// AddEstimatedOutputTokens charges the output that a request is expected to generate, too.
 	AddEstimatedOutputTokens bool `yaml:"addEstimatedOutputTokens"`
-	// OutputRatio is the expected number of output tokens per input token.
+	// OutputRatio is the expected number of output tokens per input token, above 0 and at most 1000.
 	OutputRatio float64 `yaml:"outputRatio"`
 	// MaxEstimatedOutputTokens bounds the estimate per choice, in tokens; 0 means no bound.
 	MaxEstimatedOutputTokens int64 `yaml:"maxEstimatedOutputTokens"`

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/sluice-epp/sluice/scheduling"
 )
 
 // Parameters are the parameters of engine-metrics-producer.
 type Parameters struct {
-	// ScrapeInterval is the time from one reading of an endpoint's page to the next. 0 means max(200ms, endpoints × 4ms).
+	// ScrapeInterval is the time from one reading of an endpoint's page to the next: 20ms to 10m, or 0 for
+	// max(200ms, endpoints × 4ms).
 	ScrapeInterval time.Duration `yaml:"scrapeInterval"`
-	// ScrapeTimeout is how long a page may take, from the connection to its last byte.
+	// ScrapeTimeout is how long a page may take, from the connection to its last byte: 10ms to 1m.
 	ScrapeTimeout time.Duration `yaml:"scrapeTimeout"`
 	// StalenessThreshold is the age from which on what an engine said counts as unknown. 0 means max(5s, 10 × interval).
 	// It is raised to two intervals where the automatic interval of a large pool needs that.
@@ -21,24 +24,24 @@ type Parameters struct {
 	Path string `yaml:"path"`
 	// Engine is the engine that endpoints are taken for which do not say what they are.
 	Engine string `yaml:"engine"`
-	// MaxPageBytes bounds a page; a longer one is an error.
-	MaxPageBytes int64 `yaml:"maxPageBytes"`
+	// MaxPageBytes bounds a page: 4KiB to 1GiB. A longer one is an error.
+	MaxPageBytes scheduling.Size `yaml:"maxPageBytes"`
 }
 
 // InfoParameters are the parameters of engine-info-producer.
 type InfoParameters struct {
-	// ScrapeInterval is the time from one reading of an endpoint's page to the next. 0 means max(5s, endpoints × 20ms). A
-	// page that was just read for its load is not read again.
+	// ScrapeInterval is the time from one reading of an endpoint's page to the next: 20ms to 10m, or 0 for
+	// max(5s, endpoints × 20ms). A page that was just read for its load is not read again.
 	ScrapeInterval time.Duration `yaml:"scrapeInterval"`
-	// ScrapeTimeout is how long a page may take, from the connection to its last byte.
+	// ScrapeTimeout is how long a page may take, from the connection to its last byte: 10ms to 1m.
 	ScrapeTimeout time.Duration `yaml:"scrapeTimeout"`
 	// Path is where engines serve their pages; empty means the engine's usual path. An endpoint's own metrics URL goes
 	// before it.
 	Path string `yaml:"path"`
 	// Engine is the engine that endpoints are taken for which do not say what they are.
 	Engine string `yaml:"engine"`
-	// MaxPageBytes bounds a page; a longer one is an error.
-	MaxPageBytes int64 `yaml:"maxPageBytes"`
+	// MaxPageBytes bounds a page: 4KiB to 1GiB. A longer one is an error.
+	MaxPageBytes scheduling.Size `yaml:"maxPageBytes"`
 }
 
 const (
@@ -47,7 +50,7 @@ const (
 
 	minInterval, maxInterval = 20 * time.Millisecond, 10 * time.Minute
 	minTimeout, maxTimeout   = 10 * time.Millisecond, time.Minute
-	minPage, maxPage         = 4 << 10, 1 << 30
+	minPage, maxPage         = scheduling.Size(4 << 10), scheduling.Size(1 << 30)
 )
 
 // DefaultParameters are those of a plugin without a parameters section.
@@ -93,13 +96,13 @@ func (p InfoParameters) complete() (settings, error) {
 		errs = append(errs, fmt.Errorf("parameters.path: must begin with /, got %q", p.Path))
 	}
 	if p.MaxPageBytes < minPage || p.MaxPageBytes > maxPage {
-		errs = append(errs, fmt.Errorf("parameters.maxPageBytes: must be %d to %d bytes, got %d", minPage, maxPage, p.MaxPageBytes))
+		errs = append(errs, fmt.Errorf("parameters.maxPageBytes: must be %v to %v, got %v", minPage, maxPage, p.MaxPageBytes))
 	}
 	if err := checkDialect("parameters.engine", p.Engine); err != nil {
 		errs = append(errs, err)
 	}
 	return settings{
 		pace: infoPace, interval: p.ScrapeInterval, timeout: p.ScrapeTimeout, path: p.Path,
-		fallback: dialectNamed(p.Engine, dialects[0]), maxBytes: p.MaxPageBytes,
+		fallback: dialectNamed(p.Engine, dialects[0]), maxBytes: int64(p.MaxPageBytes),
 	}, errors.Join(errs...)
 }

@@ -51,7 +51,7 @@ func TestParametersAreChecked(t *testing.T) {
 		{TypeName, "{path: metrics}", `parameters.path: must begin with /, got "metrics"`},
 		{TypeName, "{engine: vlm}", `parameters.engine: unknown engine "vlm" (did you mean "vllm"?); engines: vllm, sglang, trtllm, triton`},
 		{TypeName, "{engine: ''}", `parameters.engine: unknown engine ""`},
-		{TypeName, "{maxPageBytes: 0}", "parameters.maxPageBytes: must be 4096 to 1073741824 bytes, got 0"},
+		{TypeName, "{maxPageBytes: 0}", "parameters.maxPageBytes: must be 4KiB to 1GiB, got 0"},
 		{TypeName, "{maxPageBytes: 0, path: x}", "parameters.path"}, // all faults at once
 		{InfoTypeName, "", ""},
 		{InfoTypeName, "{scrapeInterval: 1s}", ""},

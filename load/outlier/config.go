@@ -19,12 +19,12 @@ const maxEjection = time.Hour
 
 // Parameters are the plugin's parameters.
 type Parameters struct {
-	// ConsecutiveFailures is how many requests in a row an endpoint must fail to be ejected.
+	// ConsecutiveFailures is how many requests in a row an endpoint must fail to be ejected: 1 to 1000.
 	ConsecutiveFailures int `yaml:"consecutiveFailures"`
-	// BaseEjectionTime is how long the first ejection lasts; each one that follows without a success in between lasts
-	// twice as long.
+	// BaseEjectionTime is how long the first ejection lasts, 1ms to 1h; each one that follows without a success in between
+	// lasts twice as long.
 	BaseEjectionTime time.Duration `yaml:"baseEjectionTime"`
-	// MaxEjectionTime bounds an ejection.
+	// MaxEjectionTime bounds an ejection: BaseEjectionTime to 1h.
 	MaxEjectionTime time.Duration `yaml:"maxEjectionTime"`
 }
 

@@ -5,13 +5,15 @@ package config
 
 import (
 	"time"
+
+	"github.com/sluice-epp/sluice/scheduling"
 )
 
 // Config holds the sections of the file that configure the server rather than the decision. Every key may be absent;
 // the defaults are those of defaultConfig.
 type Config struct {
 	// Server configures the listeners and the limits of the ext_proc server.
-	Server Server `yaml:"server"`
+	Server Server `yaml:"server" reload:"restart"`
 	// Endpoints are the engines, for example "10.0.0.5:8000", "10.0.0.5:8000-8003" (data-parallel ranks),
 	// "vllm.internal:8000" (every address of a name) or "srv+_http._tcp.vllm.internal". Those of every source count.
 	Endpoints []string `yaml:"endpoints"`
@@ -38,25 +40,26 @@ type Server struct {
 	TLS TLS `yaml:"tls"`
 	// MaxRequestBodyBytes is the largest request body, in bytes or with a unit such as 64MiB; a larger one is answered
 	// with 413.
-	MaxRequestBodyBytes Size `yaml:"maxRequestBodyBytes" range:"1KiB..1GiB"`
+	MaxRequestBodyBytes scheduling.Size `yaml:"maxRequestBodyBytes" range:"1KiB..1GiB"`
 	// MaxOpenStreams is how many requests are served at a time, their responses included; further ones are answered with
 	// 429.
 	MaxOpenStreams int `yaml:"maxOpenStreams" range:"1..1048576"`
 	// MaxBufferedBytes is how much the requests being served hold together: their bodies until they are answered, their
 	// headers, and 20 KiB for each; further ones are answered with 429. 0 means a quarter of the memory that the process may
-	// use: GOMEMLIMIT, else its control group's limit, else the machine's. One body may take half of it.
-	MaxBufferedBytes Size `yaml:"maxBufferedBytes" range:"0..1024GiB"`
+	// use: GOMEMLIMIT, else its control group's limit, else the machine's. One body may take half of it, whatever
+	// MaxRequestBodyBytes says.
+	MaxBufferedBytes scheduling.Size `yaml:"maxBufferedBytes" range:"0|1MiB..1024GiB"`
 	// MaxRequestHeaders is how many headers a request may have; more are answered with 431.
 	MaxRequestHeaders int `yaml:"maxRequestHeaders" range:"16..65536"`
 	// MaxRequestHeaderBytes is how large a request's headers may be, names and values together; larger ones are answered
 	// with 431.
-	MaxRequestHeaderBytes Size `yaml:"maxRequestHeaderBytes" range:"4KiB..16MiB"`
+	MaxRequestHeaderBytes scheduling.Size `yaml:"maxRequestHeaderBytes" range:"4KiB..16MiB"`
 	// MaxBodyNesting is how many levels deep a JSON body is read. What is deeper is passed over, and the rest is read.
 	MaxBodyNesting int `yaml:"maxBodyNesting" range:"8..512"`
 	// MaxEventBytes is how much of one server-sent event of an answer is read. The rest passes unread, up to the next event.
-	MaxEventBytes Size `yaml:"maxEventBytes" range:"4KiB..1GiB"`
+	MaxEventBytes scheduling.Size `yaml:"maxEventBytes" range:"4KiB..1GiB"`
 	// MaxEndpointsInPick is the length of the ordered list of endpoints that Envoy is given: the pick and its fallbacks.
-	MaxEndpointsInPick int `yaml:"maxEndpointsInPick" range:"1..16"`
+	MaxEndpointsInPick int `yaml:"maxEndpointsInPick" range:"1..16" reload:"live"`
 	// PickTimeout is the longest time from the opening of a stream to its pick, the upload of the body included.
 	PickTimeout time.Duration `yaml:"pickTimeout" range:"10ms..1h"`
 	// ProduceTimeout bounds the look-ups that come before a decision; what is not known by then counts as unknown.
@@ -72,10 +75,14 @@ type Server struct {
 	DecisionHeader bool `yaml:"decisionHeader"`
 	// DrainDelay is the time from SIGTERM, at which health turns NOT_SERVING, to the moment at which new streams are
 	// refused: what the proxies need to notice.
-	DrainDelay time.Duration `yaml:"drainDelay" range:"0s..10m"`
+	DrainDelay time.Duration `yaml:"drainDelay" range:"0s..10m" reload:"live"`
 	// DrainTimeout is the longest time that open streams get to end after drainDelay.
-	DrainTimeout time.Duration `yaml:"drainTimeout" range:"0s..1h"`
+	DrainTimeout time.Duration `yaml:"drainTimeout" range:"0s..1h" reload:"live"`
 }
+
+// LargestBody is the largest request body where the requests being served may hold so much together: half of it. A larger
+// one could never be served beside others, and is told so rather than to come again.
+func LargestBody(maxBuffered scheduling.Size) scheduling.Size { return maxBuffered / 2 }
 
 // EndStream says when streams end.
 type EndStream string
@@ -125,10 +132,10 @@ type Telemetry struct {
 	// LogLevel is the least severe level that is logged.
 	LogLevel string `yaml:"logLevel" oneof:"debug info warn error"`
 	// ModelLabels are the model names that keep a metric label of their own however many names clients send.
-	ModelLabels []string `yaml:"modelLabels"`
+	ModelLabels []string `yaml:"modelLabels" reload:"restart"`
 	// MaxModelLabels is how many other model names get a metric label of their own, once an engine has answered for them;
 	// further ones count as "other".
-	MaxModelLabels int `yaml:"maxModelLabels" range:"1..100000"`
+	MaxModelLabels int `yaml:"maxModelLabels" range:"1..100000" reload:"restart"`
 }
 
 // defaultConfig is what a file that sets nothing means.

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
-
-	"github.com/sluice-epp/sluice/scheduling"
 )
 
 // raw is a part of the document that is kept as it is.
@@ -45,8 +43,11 @@ type decoder struct {
 	shown map[string]string
 	// places are those of all values that were decoded.
 	places map[string]origin
-	nodes  int
-	depth  int
+	// top is what is decoded as a whole, and topPath where it stands.
+	top     reflect.Type
+	topPath string
+	nodes   int
+	depth   int
 }
 
 func (d *decoder) addf(at origin, format string, args ...any) {
@@ -56,6 +57,9 @@ func (d *decoder) addf(at origin, format string, args ...any) {
 // decode writes node into v, which is settable.
 func (d *decoder) decode(path string, node ast.Node, v reflect.Value) {
 	at := d.document.at(node, path)
+	if d.top == nil {
+		d.top, d.topPath = v.Type(), path
+	}
 	if d.nodes++; d.nodes > maxNodes || d.depth > maxNesting {
 		if d.nodes == maxNodes+1 || d.depth > maxNesting {
 			d.addf(at, "holds too much: aliases multiply it, or it nests too deep")
@@ -134,22 +138,8 @@ func (d *decoder) structure(at origin, n ast.Node, v reflect.Value) {
 		if _, merge := e.Key.(*ast.MergeKeyNode); merge || d.drop != nil && d.drop(keyAt, key, e.Value) {
 			continue
 		}
-		d.addf(keyAt, "unknown key%s", hint(key, names(fields)))
+		d.addf(keyAt, "unknown key%s", d.hint(key, names(fields)))
 	}
-}
-
-// hint is the nearest of the valid names, or, where none is near, all of them if they are few.
-func hint(name string, valid []string) string {
-	if h := scheduling.Hint(name, valid); h != "" {
-		return h
-	}
-	switch {
-	case len(valid) == 0:
-		return "; none is valid here"
-	case len(valid) <= 12:
-		return "; valid are " + strings.Join(valid, ", ")
-	}
-	return ""
 }
 
 func (d *decoder) list(at origin, n ast.Node, v reflect.Value) {

@@ -89,25 +89,3 @@ func TestShieldKeepsColumns(t *testing.T) {
 		t.Errorf("structure is left in %q", s)
 	}
 }
-
-func TestSize(t *testing.T) {
-	for text, want := range map[string]Size{"0": 0, "1": 1, "1KiB": 1 << 10, "64MiB": 64 << 20, "2 GiB": 2 << 30, "1536": 1536, "-1": -1} {
-		var s Size
-		if err := s.UnmarshalText([]byte(text)); err != nil || s != want {
-			t.Errorf("%q reads as %d, %v; want %d", text, s, err, want)
-		}
-		back, err := s.MarshalText()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var again Size
-		if err := again.UnmarshalText(back); err != nil || again != s {
-			t.Errorf("%d is written as %s, which reads as %d, %v", s, back, again, err)
-		}
-	}
-	for _, text := range []string{"", "MiB", "1MB", "1.5MiB", "9223372036854775807KiB", "1e6", "0x1"} {
-		if err := new(Size).UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q is accepted", text)
-		}
-	}
-}

@@ -255,6 +255,11 @@ func (p *parsing) sections() {
 	case !files && t.Mode != TLSFiles:
 		p.addf(at("clientCAFile"), "needs server.tls.certFile and server.tls.keyFile beside it")
 	}
+	s := p.root.Server
+	if largest := LargestBody(s.MaxBufferedBytes); s.MaxBufferedBytes > 0 && s.MaxRequestBodyBytes > largest {
+		p.warnf(p.place("server.maxBufferedBytes"), "one request body may take half of it, %v, which is below server.maxRequestBodyBytes (%v): "+
+			"larger ones are answered with 413", largest, s.MaxRequestBodyBytes)
+	}
 	p.distinct("endpoints", p.root.Endpoints)
 	p.distinct("telemetry.modelLabels", p.root.Telemetry.ModelLabels)
 	for i, e := range p.root.Endpoints {

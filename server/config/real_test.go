@@ -333,3 +333,36 @@ func TestDocumentation(t *testing.T) {
 		}
 	}
 }
+
+// Sizes of plugins are written as the server's own are, and a key in the wrong section is told which one has it.
+func TestSizesOfPlugins(t *testing.T) {
+	report := check(t, `
+plugins:
+  - type: precise-prefix-cache-producer
+    parameters: {kvEvents: {maxMessageBytes: 1MiB}}
+  - type: token-producer
+    parameters: {vllm: {memoBytes: 67108864}}
+`)
+	for _, want := range []string{`maxMessageBytes: "1MiB"`, `memoBytes: "64MiB"`} {
+		if !strings.Contains(report, want) {
+			t.Errorf("no %s in\n%s", want, report)
+		}
+	}
+	got := faults(t, `
+plugins:
+  - type: precise-prefix-cache-producer
+    parameters: {kvEvents: {maxMessageBytes: 2GiB}}
+  - type: engine-metrics-producer
+    parameters: {maxPageBytes: 1e6}
+  - {name: other, type: precise-prefix-cache-producer, parameters: {maxMessageBytes: 1MiB}}
+`)
+	for _, want := range []string{
+		"f.yaml:4:46: plugins[0].parameters.kvEvents.maxMessageBytes: must be 64KiB to 1GiB, or 0 for the default, got 2GiB",
+		"f.yaml:6:32: plugins[1].parameters.maxPageBytes: must be a number of bytes such as 67108864 or 64MiB, got \"1e6\"",
+		"plugins[2].parameters.maxMessageBytes: unknown key; it belongs in plugins[2].parameters.kvEvents",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}

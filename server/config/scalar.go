@@ -199,8 +199,8 @@ func (d *decoder) inRange(path string, node ast.Node, f field) {
 	}
 }
 
-// problem says what is wrong with a value by the tags that this package's own sections carry: range:"low..high",
-// oneof:"a b", form:"address". got is how the value is to be quoted; by default as it is.
+// problem says what is wrong with a value by the tags that this package's own sections carry: range:"low..high" or
+// range:"0|low..high", oneof:"a b", form:"address". got is how the value is to be quoted; by default as it is.
 func (f field) problem(got func(string) string) string {
 	if r := f.tag.Get("range"); r != "" {
 		if problem := checkRange(r, f.value); problem != "" {
@@ -233,9 +233,11 @@ func isPort(s string) bool {
 	return err == nil
 }
 
-// checkRange compares a value with "low..high", written as the value itself would be, and says what is wrong.
+// checkRange compares a value with "low..high", written as the value itself would be, and says what is wrong. With "0|"
+// before it 0 is allowed too.
 func checkRange(tag string, v reflect.Value) string {
-	low, high, _ := strings.Cut(tag, "..")
+	bounds, zero := strings.CutPrefix(tag, "0|")
+	low, high, _ := strings.Cut(bounds, "..")
 	lowest, highest := reflect.New(v.Type()).Elem(), reflect.New(v.Type()).Elem()
 	for text, bound := range map[string]reflect.Value{low: lowest, high: highest} {
 		d := decoder{}
@@ -244,10 +246,13 @@ func checkRange(tag string, v reflect.Value) string {
 			return fmt.Sprintf("has the range %q, which is none (%v)", tag, d.faults)
 		}
 	}
-	if v.Int() < lowest.Int() || v.Int() > highest.Int() {
-		return fmt.Sprintf("must be from %s to %s", low, high)
+	switch {
+	case v.Int() >= lowest.Int() && v.Int() <= highest.Int() || zero && v.Int() == 0:
+		return ""
+	case zero:
+		return fmt.Sprintf("must be 0 or from %s to %s", low, high)
 	}
-	return ""
+	return fmt.Sprintf("must be from %s to %s", low, high)
 }
 
 // display writes a value as the file would.

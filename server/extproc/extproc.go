@@ -49,7 +49,8 @@ type Config struct {
 	// Hold predicts when a request's first token and its end come, counted from now, for requests whose response will
 	// not be seen; nil for at once.
 	Hold func(f *scheduling.Flight) (firstToken, done time.Duration)
-	// MaxRequestBodyBytes is the largest request body; a larger one is answered with 413. Default 64 MiB.
+	// MaxRequestBodyBytes is the largest request body; a larger one is answered with 413. Default 64 MiB. Where it is half of
+	// MaxBufferedBytes, answers name that as what bounds it.
 	MaxRequestBodyBytes int
 	// MaxOpenStreams is how many requests are served at a time; further ones are answered with 429. Default 65,536.
 	MaxOpenStreams int

@@ -214,9 +214,12 @@ func (st *stream) onRequestTrailers() error {
 }
 
 func (st *stream) tooLarge(size int) error {
+	limit, key := st.server.cfg.MaxRequestBodyBytes, "its maxRequestBodyBytes"
+	if limit == st.server.cfg.MaxBufferedBytes/2 { // lowered to that, or as good as
+		key = "half of its maxBufferedBytes"
+	}
 	return &immediate{status: 413, reason: ReasonTooLarge, message: fmt.Sprintf(
-		"the request body (%d bytes or more) is larger than this endpoint picker's maxRequestBodyBytes (%d)",
-		size, st.server.cfg.MaxRequestBodyBytes)}
+		"the request body (%d bytes or more) is larger than this endpoint picker takes (%d bytes, %s)", size, limit, key)}
 }
 
 // replyBuffered picks in the body answer. The body stays with Envoy unless the model name changes.

@@ -113,7 +113,7 @@ func (w *writer) rows(prefix string, v reflect.Value) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&w.b, "| `%s%s` | %s | %s | %s |\n", prefix, f.Key, typeName(f), byDefault(f.Value), inWords(f.GoName, comment, keys)+allowed(f.Tag))
+		fmt.Fprintf(&w.b, "| `%s%s` | %s | %s | %s |\n", prefix, f.Key, typeName(f), byDefault(f.Value), inWords(f.GoName, comment, keys)+allowed(f.Tag)+reloaded(f))
 		inner, path := f.Value, prefix+f.Key
 		for inner.Kind() == reflect.Slice || inner.Kind() == reflect.Pointer {
 			if inner.Kind() == reflect.Slice {
@@ -134,13 +134,31 @@ func (w *writer) rows(prefix string, v reflect.Value) error {
 func allowed(tag reflect.StructTag) string {
 	var b strings.Builder
 	if r := tag.Get("range"); r != "" {
-		low, high, _ := strings.Cut(r, "..")
-		fmt.Fprintf(&b, " From %s to %s.", low, high)
+		bounds, zero := strings.CutPrefix(r, "0|")
+		low, high, _ := strings.Cut(bounds, "..")
+		fmt.Fprintf(&b, " From %s to %s", low, high)
+		if zero {
+			b.WriteString(", or 0")
+		}
+		b.WriteString(".")
 	}
 	if tag.Get("secret") == "true" {
 		b.WriteString(" A secret: it is never shown.")
 	}
 	return b.String()
+}
+
+// reloaded tells when a change of a key takes effect, where that is not as usual in its section.
+func reloaded(f config.Field) string {
+	switch tag := f.Tag.Get("reload"); {
+	case tag == "restart" && f.Value.Kind() == reflect.Struct:
+		return " Changes take effect at the next start, unless a key says otherwise."
+	case tag == "restart":
+		return " A change takes effect at the next start."
+	case tag == "live":
+		return " A change takes effect at once."
+	}
+	return ""
 }
 
 func typeName(f config.Field) string {
@@ -154,7 +172,7 @@ func nameOf(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
 		return "duration"
-	case t == reflect.TypeFor[config.Size]():
+	case t == reflect.TypeFor[scheduling.Size]():
 		return "size"
 	case config.IsRaw(t):
 		return "any"

@@ -1,13 +1,13 @@
-package config
+package scheduling
 
 import (
-	"fmt"
+	"errors"
 	"math"
 	"strconv"
 	"strings"
 )
 
-// Size is a number of bytes; as text it may carry a unit: KiB, MiB, GiB.
+// Size is a number of bytes in a configuration; as text it may carry a unit: KiB, MiB, GiB.
 type Size int64
 
 var sizeUnits = []struct {
@@ -26,18 +26,21 @@ func (s *Size) UnmarshalText(text []byte) error {
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n > math.MaxInt64>>shift || n < math.MinInt64>>shift {
-		return fmt.Errorf("must be a number of bytes such as 67108864 or 64MiB")
+		return errors.New("must be a number of bytes such as 67108864 or 64MiB")
 	}
 	*s = Size(n << shift)
 	return nil
 }
 
-// MarshalText writes the largest unit that divides the size.
-func (s Size) MarshalText() ([]byte, error) {
+// MarshalText writes the size as String does.
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// String is the size in the largest unit that divides it.
+func (s Size) String() string {
 	for i := len(sizeUnits) - 1; i >= 0; i-- {
 		if u := sizeUnits[i]; s != 0 && s%(1<<u.shift) == 0 {
-			return fmt.Appendf(nil, "%d%s", s>>u.shift, u.suffix), nil
+			return strconv.FormatInt(int64(s>>u.shift), 10) + u.suffix
 		}
 	}
-	return strconv.AppendInt(nil, int64(s), 10), nil
+	return strconv.FormatInt(int64(s), 10)
 }
