@@ -172,6 +172,51 @@ func TestC25_SecondSignal(t *testing.T) {
 	}
 }
 
+// C25: what comes when no picker takes new requests any more is refused as 503, which clients and gateways try again, and
+// never as 500; what is open goes on meanwhile.
+func TestC25_RefusalsAreRetryable(t *testing.T) {
+	for name, mode := range map[string]envoy.BodyMode{"full duplex": envoy.FullDuplexStreamed, "buffered": envoy.Buffered} {
+		t.Run(name, func(t *testing.T) {
+			g := &gated{gate: make(chan struct{})}
+			address := lab.Serve(t, envoytest.PodIPs(t, 1)[0]+":0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					g.ServeHTTP(w, r)
+				}
+			}))
+			l := lab.New(t, lab.Plan{Engines: -1, Endpoints: []string{address}, Override: func(c *config.Config) {
+				c.Server.DrainDelay, c.Server.DrainTimeout = 0, lab.Timeout
+			}})
+			e := l.Envoy(t, envoy.Params{Endpoints: []string{address}, RequestBody: mode, Picker: envoy.Picker{NoHealthCheck: true}})
+			streams := openStreams(t, l.Client, e, 1)
+			refused := func(when string) {
+				t.Helper()
+				get := lab.Get(t, l.Client, e.URL("/v1/models"))
+				post := lab.Post(t, l.Client, e.URL("/v1/chat/completions"), lab.Chat(t, "late", 2000, 4, true))
+				if get.Status != http.StatusServiceUnavailable || post.Status != http.StatusServiceUnavailable {
+					t.Errorf("%s: GET is answered %d, POST %d, want 503: %s %s", when, get.Status, post.Status, get.Body, post.Body)
+				}
+			}
+			l.Sluice.Terminate()
+			lab.Wait(t, "requests to be refused", func() bool {
+				a := lab.Get(t, l.Client, e.URL("/v1/models"))
+				if a.Status != http.StatusOK && a.Status != http.StatusServiceUnavailable {
+					t.Errorf("the drain begins: status %d, want 200 or 503: %s", a.Status, a.Body)
+				}
+				return a.Status != http.StatusOK
+			})
+			refused("draining")
+			close(g.gate)
+			page, err := io.ReadAll(streams[0].Body)
+			_ = streams[0].Body.Close()
+			if err != nil || !strings.HasSuffix(string(page), "[DONE]\n\n") {
+				t.Errorf("the open stream: %v after %q", err, page)
+			}
+			<-l.Sluice.Done()
+			refused("gone")
+		})
+	}
+}
+
 // C25: with two replicas, one that goes loses no request: it serves until the proxy has noticed, and its open streams
 // to their end.
 func TestC25_Replicas(t *testing.T) {
