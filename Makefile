@@ -135,7 +135,8 @@ check-tidy: ## Fail if go.mod or go.sum is not tidy
 # What cannot be had here (an Envoy, the routers) is left out, and the run says so. It tells them by a path's absence.
 .PHONY: bench
 bench: build ## Measure Sluice beside a null server, through Envoy, and whole routers (15 minutes; BENCHFLAGS=-h)
-	@envoy=$$(scripts/envoy.sh) || envoy=; routers=$$(scripts/routers.sh) || routers=; \
+	@case " $(BENCHFLAGS) " in *" -h "* | *" -help "* | *" --help "*) exec $(GO) run ./bench -h;; esac; \
+	envoy=$$(scripts/envoy.sh) || envoy=; routers=$$(scripts/routers.sh) || routers=; \
 	exec $(GO) run ./bench -sluice bin/sluice -envoy "$$envoy" -routers "$$routers" $(BENCHFLAGS)
 
 .PHONY: bench-allocs

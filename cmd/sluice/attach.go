@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -42,6 +43,14 @@ Ordered fallbacks take three parts: --override-host with the engines, --retries 
   sluice serve --endpoint 10.0.0.5:8000 --endpoint 10.0.0.6:8000 --max-endpoints-in-pick 2`
 }
 
+// Validate judges what flags say of one another.
+func (a *AttachEnvoyCommand) Validate() error {
+	if a.OverrideHost && len(a.Endpoint) == 0 {
+		return errors.New("--override-host: needs the engines that Envoy may choose among: give --endpoint IP:PORT for each")
+	}
+	return nil
+}
+
 // Run prints the bootstrap.
 func (a *AttachEnvoyCommand) Run() error {
 	p := envoy.Params{
@@ -67,6 +76,9 @@ func (a *AttachEnvoyCommand) Run() error {
 	}
 	if len(a.Endpoint) > 0 && !a.OverrideHost {
 		fmt.Fprintln(os.Stderr, "sluice: --endpoint does nothing without --override-host: Envoy dials whatever Sluice picks")
+	}
+	if a.Retries > 0 && !a.OverrideHost {
+		fmt.Fprintln(os.Stderr, "sluice: without --override-host and an --endpoint for each engine a retry goes to the same endpoint again")
 	}
 	if a.OverrideHost && a.Retries > 0 {
 		fmt.Fprintf(os.Stderr, "sluice: for %d retries to have somewhere to go, give 'sluice serve' --max-endpoints-in-pick %d\n", a.Retries, a.Retries+1)

@@ -44,6 +44,7 @@ func TestUsageErrors(t *testing.T) {
 		"serve --log-level verbose":                                   `--log-level: must be one of debug, info, warn, error, got "verbose"`,
 		"serve --listen 9002":                                         `--listen: must be "host:port"`,
 		"serve --admin x":                                             `--admin: must be "host:port"`,
+		"serve --admin-listen x":                                      `--admin: must be "host:port"`,
 		"serve --endpoint 10.0.0.1":                                   "--endpoint: endpoint",
 		"serve --max-endpoints-in-pick 17":                            "--max-endpoints-in-pick: must be from 1 to 16, got 17",
 		"serve --drain-delay=-1s":                                     "--drain-delay: must be from 0s to 10m, got -1s",
@@ -67,6 +68,7 @@ func TestUsageErrors(t *testing.T) {
 		"engine --data-parallel-rank=-1":                              "--data-parallel-rank: must be >= 0, got -1",
 		"demo --engines 17":                                           "--engines: must be from 1 to 16, got 17",
 		"demo --speed 0":                                              "--speed: must be > 0",
+		"attach envoy --override-host":                                "--override-host: needs the engines that Envoy may choose among: give --endpoint IP:PORT",
 		"config":                                                      "expected one of",
 		"config check testdata/nowhere.yaml testdata/two.yml":         "unexpected argument",
 	} {
@@ -91,7 +93,11 @@ func TestConfigCheck(t *testing.T) {
 		says string
 	}{
 		"endpointsFile: /nowhere/endpoints.yaml\n": {0, "cannot be read here"},
-		"servr: {}\n": {exitFailure, `standard input:1:1: servr: unknown key (did you mean "server"?)`},
+		"servr: {}\ndns: {interval: 0s}\n": {exitFailure, "sluice: the configuration is not valid:\n" +
+			"standard input:1:1: servr: unknown key (did you mean \"server\"?)\n" +
+			"standard input:2:17: dns.interval: must be from 1s to 1h, got 0s\n"},
+		"server: {maxBufferedBytes: 4}\n":      {exitFailure, "server.maxBufferedBytes: must be 0 or from 1MiB to 1024GiB, got 4"},
+		"server: {maxBufferedBytes: 100MiB}\n": {0, "server.maxBufferedBytes: one request body may take half of it, 50MiB"},
 	} {
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -118,6 +124,7 @@ func TestAttachNotes(t *testing.T) {
 		"--endpoint 10.0.0.1:8000": "--endpoint does nothing without --override-host",
 		"--override-host --endpoint 10.0.0.1:8000 --retries 2": "--max-endpoints-in-pick 3",
 		"--override-host --endpoint 10.0.0.1:8000":             "",
+		"--retries 1": "without --override-host and an --endpoint for each engine",
 	} {
 		code, stdout, stderr := captured(t, append([]string{"attach", "envoy"}, strings.Fields(args)...)...)
 		if code != 0 || !strings.Contains(stdout, "static_resources:") || !strings.Contains(stderr, want) || (want == "") != (stderr == "") {

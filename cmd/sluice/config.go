@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -31,6 +32,9 @@ func (*ConfigCheckCommand) Help() string {
 // Run prints a report, or fails with every fault.
 func (c *ConfigCheckCommand) Run() error {
 	report, err := c.check()
+	if faults := (config.Faults)(nil); errors.As(err, &faults) { // each on a line of its own that begins with its place
+		return fmt.Errorf("the configuration is not valid:\n%w", err)
+	}
 	if err != nil {
 		return err
 	}

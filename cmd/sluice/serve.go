@@ -21,7 +21,7 @@ type ServeCommand struct {
 	Endpoint           []string       `help:"An engine, host:port; may be repeated. Ports as in 10.0.0.5:8000-8003 are data-parallel ranks; settings follow a comma, as in 10.0.0.5:8000,name=vllm-0. Replaces the file's endpoints." placeholder:"HOST:PORT" sep:"none"`
 	EndpointsFile      string         `help:"A YAML file that lists the engines, watched for changes. Replaces the file's endpointsFile." type:"path" placeholder:"FILE"`
 	Listen             string         `help:"Address that Envoy connects to (default :9002). Loopback is plaintext, anything else self-signed TLS, unless configured." placeholder:"HOST:PORT"`
-	Admin              string         `help:"Address of metrics and debugging (default 127.0.0.1:9090)." placeholder:"HOST:PORT"`
+	Admin              string         `aliases:"admin-listen" help:"Address of metrics and debugging (default 127.0.0.1:9090)." placeholder:"HOST:PORT"`
 	Plaintext          bool           `help:"Serve Envoy without TLS, wherever it listens."`
 	LogLevel           string         `help:"debug, info, warn or error (default info)." placeholder:"LEVEL"`
 	DecisionHeader     bool           `help:"Say in a response header (x-sluice-decision) which endpoint was picked and why."`

@@ -126,7 +126,7 @@ func (s *stage) startEnvoy() {
 		{"%REQ(X-REQUEST-ID)%", "%REQ(" + strings.ToUpper(idHeader) + ")%"},
 		{"connect_timeout: 1s", "connect_timeout: 20s"},
 		{"timeout: 1s\n          interval", "timeout: 5s\n          interval"},
-		{"unhealthy_threshold: 1", "unhealthy_threshold: 3"},
+		{"unhealthy_threshold: 2", "unhealthy_threshold: 3"},
 		// Connections to engines that nobody uses end soon, so that none are left at the end.
 		{
 			"      circuit_breakers: {thresholds: [{max_connections: 1000000, max_pending_requests: 1000000, max_requests: 1000000, max_retries: 1000}]}",

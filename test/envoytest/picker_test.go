@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -26,7 +27,7 @@ type picker struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	Addr string
 
-	checks *health.Server
+	checks *checks
 
 	mu      sync.Mutex
 	pick    string
@@ -41,7 +42,7 @@ func startPicker(t testing.TB, pick string, options ...grpc.ServerOption) *picke
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &picker{Addr: l.Addr().String(), pick: pick, checks: health.NewServer()}
+	p := &picker{Addr: l.Addr().String(), pick: pick, checks: &checks{Server: health.NewServer()}}
 	server := grpc.NewServer(options...)
 	extprocv3.RegisterExternalProcessorServer(server, p)
 	p.checks.SetServingStatus(extprocv3.ExternalProcessor_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
@@ -55,6 +56,20 @@ func startPicker(t testing.TB, pick string, options ...grpc.ServerOption) *picke
 		}
 	})
 	return p
+}
+
+// checks answer health checks but for the next silent ones.
+type checks struct {
+	*health.Server
+	silent atomic.Int32
+}
+
+func (c *checks) Check(ctx context.Context, r *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
+	if c.silent.Add(-1) >= 0 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return c.Server.Check(ctx, r)
 }
 
 func (p *picker) Streams() int {
