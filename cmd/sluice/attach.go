@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-epp/sluice/deploy/envoy"
+	"github.com/sluice-epp/sluice/server/config"
 )
 
 // AttachCommand groups what attaches Sluice to proxies.
@@ -28,6 +29,7 @@ type AttachEnvoyCommand struct {
 	FailOpen       bool          `help:"Let requests pass, unpicked, where Sluice cannot be reached."`
 	Retries        uint32        `help:"How often Envoy sends a failed request again (default 0); with --override-host to the next of the ordered picks, of which Sluice sends one unless serve has --max-endpoints-in-pick (at least N+1)." placeholder:"N"`
 	MessageTimeout time.Duration `help:"How long Envoy waits for an answer where it waits for one message." default:"5s"`
+	Config         string        `help:"Configuration file of 'sluice serve', only to compare its server.produceTimeout with --message-timeout; without one, the default is compared." type:"path" placeholder:"FILE"`
 	AccessLog      bool          `help:"Log a JSON line a request, with the pick."`
 }
 
@@ -74,6 +76,9 @@ func (a *AttachEnvoyCommand) Run() error {
 	if err != nil {
 		return err
 	}
+	if err := a.warnBudget(p.RequestBody); err != nil {
+		return err
+	}
 	if len(a.Endpoint) > 0 && !a.OverrideHost {
 		fmt.Fprintln(os.Stderr, "sluice: --endpoint does nothing without --override-host: Envoy dials whatever Sluice picks")
 	}
@@ -85,4 +90,21 @@ func (a *AttachEnvoyCommand) Run() error {
 	}
 	_, err = os.Stdout.Write(bootstrap)
 	return err
+}
+
+// warnBudget says where Envoy would give up while Sluice may still look things up. In full duplex Envoy waits without a
+// limit, and without a time it is given one that is ample.
+func (a *AttachEnvoyCommand) warnBudget(mode envoy.BodyMode) error {
+	file, err := config.Default()
+	if a.Config != "" {
+		file, err = config.Load(a.Config, os.LookupEnv)
+	}
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	if produce := file.Config.Server.ProduceTimeout; mode != envoy.FullDuplexStreamed && a.MessageTimeout > 0 && a.MessageTimeout <= produce {
+		fmt.Fprintf(os.Stderr, "sluice: --message-timeout %v is not above server.produceTimeout (%v): Envoy would answer 504 while Sluice "+
+			"may still look things up; raise the one or lower the other\n", a.MessageTimeout, produce)
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -119,17 +120,32 @@ func TestConfigCheck(t *testing.T) {
 }
 
 func TestAttachNotes(t *testing.T) {
+	slow := filepath.Join(t.TempDir(), "sluice.yaml")
+	if err := os.WriteFile(slow, []byte("server: {produceTimeout: 6s}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for args, want := range map[string]string{
 		"":                         "",
 		"--endpoint 10.0.0.1:8000": "--endpoint does nothing without --override-host",
-		"--override-host --endpoint 10.0.0.1:8000 --retries 2": "--max-endpoints-in-pick 3",
-		"--override-host --endpoint 10.0.0.1:8000":             "",
-		"--retries 1": "without --override-host and an --endpoint for each engine",
+		"--retries 1":              "without --override-host and an --endpoint for each engine",
+		"--override-host --endpoint 10.0.0.1:8000 --retries 2":               "--max-endpoints-in-pick 3",
+		"--override-host --endpoint 10.0.0.1:8000":                           "",
+		"--request-body buffered --message-timeout 200ms":                    "",
+		"--request-body buffered --message-timeout 150ms":                    "--message-timeout 150ms is not above server.produceTimeout (150ms)",
+		"--request-body streamed --message-timeout 100ms":                    "--message-timeout 100ms is not above server.produceTimeout (150ms)",
+		"--request-body buffered --message-timeout 0s":                       "",
+		"--message-timeout 100ms":                                            "", // it does not run in full duplex
+		"--request-body buffered --config " + slow:                           "--message-timeout 5s is not above server.produceTimeout (6s)",
+		"--request-body buffered --config " + slow + " --message-timeout 7s": "",
 	} {
 		code, stdout, stderr := captured(t, append([]string{"attach", "envoy"}, strings.Fields(args)...)...)
 		if code != 0 || !strings.Contains(stdout, "static_resources:") || !strings.Contains(stderr, want) || (want == "") != (stderr == "") {
 			t.Errorf("%q: exit %d, said %q; want %q", args, code, stderr, want)
 		}
+	}
+	code, stdout, stderr := captured(t, "attach", "envoy", "--config", "/nowhere/sluice.yaml")
+	if code != exitFailure || stdout != "" || !strings.Contains(stderr, "--config: ") || !strings.Contains(stderr, "/nowhere/sluice.yaml") {
+		t.Errorf("no such file: exit %d, printed %q, said %q", code, stdout, stderr)
 	}
 }
 
