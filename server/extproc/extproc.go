@@ -105,7 +105,7 @@ type Observer interface {
 
 // The kinds that Observer.Noted is called with, beside the Reason constants.
 const (
-	NoteDuplicateEnd    = "duplicate_end_of_stream" // a request message after the request's end
+	NoteDuplicateEnd    = "duplicate_end_of_stream" // a body message after the body's end
 	NoteServedElsewhere = "served_elsewhere"        // the proxy was served by another endpoint than the pick
 	NoteServedUnknown   = "served_unknown"          // the proxy reported an endpoint that is not in the pool
 	NotePanic           = "panic"                   // a recovered panic
