@@ -77,7 +77,9 @@ func (e *elsewhere) RoundTrip(r *http.Request) (*http.Response, error) {
 // An engine cannot make this process ask somebody else, whether for models or for where events are published.
 func TestQuestionsStayWithTheEngine(t *testing.T) {
 	transport := &elsewhere{}
-	h, err := firstHub(&Producer{params: defaultParameters()}, nil, Options{Transport: transport, Logger: slog.New(slog.DiscardHandler)})
+	h, err := firstHub(&Producer{params: defaultParameters()}, nil, Options{
+		Transport: transport, Logger: slog.New(slog.DiscardHandler), Now: func() time.Duration { return 0 },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

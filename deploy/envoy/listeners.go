@@ -4,10 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 )
 
-// FirstListener is the address, host:port, of the first listener on the page /listeners?format=json of an Envoy's admin port:
+// FirstListener is the address, ip:port, of the first listener on the page /listeners?format=json of an Envoy's admin port:
 // where an Envoy listens that was left to choose its port.
 func FirstListener(page []byte) (string, error) {
 	var parsed struct {
@@ -27,5 +28,9 @@ func FirstListener(page []byte) (string, error) {
 		return "", fmt.Errorf("/listeners names no listener: %s", page)
 	}
 	socket := parsed.Statuses[0].Local.Socket
-	return net.JoinHostPort(socket.Address, strconv.Itoa(socket.Port)), nil
+	address := net.JoinHostPort(socket.Address, strconv.Itoa(socket.Port))
+	if _, err := netip.ParseAddrPort(address); err != nil {
+		return "", fmt.Errorf("/listeners: listener_statuses[0].local_address.socket_address: %w", err)
+	}
+	return address, nil
 }

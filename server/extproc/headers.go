@@ -25,14 +25,25 @@ func readHeaders(m *corev3.HeaderMap, into []scheduling.Header) []scheduling.Hea
 	return into
 }
 
-// lower is strings.ToLower for header names, which nearly always are lower case already.
+// lower is a header's name in lower case, which it nearly always is already. Letters beyond ASCII stay: some have an ASCII
+// letter for their lower case, and would make one name of two.
 func lower(s string) string {
 	for i := range len(s) {
 		if c := s[i]; 'A' <= c && c <= 'Z' {
-			return strings.ToLower(s)
+			return lowered(s)
 		}
 	}
 	return s
+}
+
+func lowered(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
 }
 
 // headerOf finds one header of a message by its lower-case name; the last one wins.

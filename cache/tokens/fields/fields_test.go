@@ -260,8 +260,8 @@ func FuzzDocument(f *testing.F) {
 			}
 		}
 		edited := bytes.Join(d.AppendPieces(nil, []Edit{d.With("mm_payload", []byte(`"none"`)), d.With("model", []byte(`"x"`))}), nil)
-		var got map[string]any
-		if err := json.Unmarshal(edited, &got); err != nil || got["mm_payload"] != "none" || got["model"] != "x" {
+		var got map[string]json.RawMessage
+		if err := json.Unmarshal(edited, &got); err != nil || string(got["mm_payload"]) != `"none"` || string(got["model"]) != `"x"` {
 			t.Fatalf("%q edited is %q: %v", body, edited, err)
 		}
 	})
