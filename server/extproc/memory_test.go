@@ -2,6 +2,8 @@ package extproc
 
 import (
 	"context"
+	"os"
+	"os/exec"
 	"runtime"
 	"sync"
 	"testing"
@@ -13,8 +15,12 @@ import (
 // TestMemoryOfABody holds eight requests with bodies of 1 MiB at once: when each is about to be picked for, and when all
 // answers wait for a proxy that does not read. In neither may a body take as much as three copies of it.
 func TestMemoryOfABody(t *testing.T) {
+	if os.Getenv(aloneVariable) == "" {
+		alone(t)
+		return
+	}
 	const bodies, size, piece = 8, 1 << 20, 64 << 10
-	at := goroutinesAtRest()
+	at := runtime.NumGoroutine()
 	body := []byte(chat(size))
 	for name, opening := range map[string]bodyMode{"full duplex": modeFullDuplex, "buffered": modeBuffered} {
 		t.Run(name, func(t *testing.T) {
@@ -88,13 +94,18 @@ func perBody(t *testing.T, when string, before int64, bodies, size int) (copies 
 	return copies
 }
 
-// goroutinesAtRest is the number of goroutines once those of the tests before have ended.
-func goroutinesAtRest() int {
-	for n := runtime.NumGoroutine(); ; n = runtime.NumGoroutine() {
-		time.Sleep(50 * time.Millisecond)
-		if runtime.NumGoroutine() >= n {
-			return n
-		}
+// aloneVariable is set in a process that runs one test only.
+const aloneVariable = "SLUICE_TEST_ALONE"
+
+// alone runs a test in a process of its own, where no other test's memory comes and goes.
+func alone(t *testing.T) {
+	t.Helper()
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
+	child.Env = append(os.Environ(), aloneVariable+"=1")
+	out, err := child.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Error(err)
 	}
 }
 

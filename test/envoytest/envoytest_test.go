@@ -282,14 +282,18 @@ func TestUnhealthyPickerIsLeft(t *testing.T) {
 func TestSilentPickerIsLeft(t *testing.T) {
 	a := startUpstream(t, envoytest.PodIPs(t, 1)[0], "a")
 	p := startPicker(t, a.Addr)
-	e := envoytest.Start(t, envoy.Params{Picker: envoy.Picker{Address: p.Addr, HealthInterval: 20 * time.Millisecond}})
+	// Half a second, so that an answer is late only where it is meant to be.
+	e := envoytest.Start(t, envoy.Params{Picker: envoy.Picker{Address: p.Addr, HealthInterval: 500 * time.Millisecond}})
+	e.WaitStat(t, "cluster.endpoint-picker.membership_healthy", 1, clientTimeout)
+	const failures = "cluster.endpoint-picker.health_check.failure"
+	before := e.Stat(t, failures)
 	for _, step := range []struct {
 		silent int32 // checks from now on
 		failed int64 // checks in all
 		want   int
 	}{{1, 1, 200}, {1000, 3, 503}} {
 		p.checks.silent.Store(step.silent)
-		e.WaitStat(t, "cluster.endpoint-picker.health_check.failure", step.failed, clientTimeout)
+		e.WaitStat(t, failures, before+step.failed, clientTimeout)
 		if status, page := send(t, http.MethodPost, e.URL("/"), strings.NewReader("{}")); status != step.want {
 			t.Errorf("after %d checks without an answer: %d %q, want %d", step.failed, status, page, step.want)
 		}
