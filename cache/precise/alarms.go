@@ -1,6 +1,7 @@
 package precise
 
 import (
+	"math"
 	"time"
 
 	"github.com/sluice-epp/sluice/cache/kvevents/cursor"
@@ -41,18 +42,22 @@ const (
 	silentAnswers = 3
 	// watchEvery is how often alarms are looked at.
 	watchEvery = 5 * time.Second
+	// expireEvery is how often speculation is ended that no request has ended.
+	expireEvery = time.Second
 	// unpredictedRow is how many answers in a row must have had cached tokens where none were predicted.
 	unpredictedRow = 20
 )
 
 // watch looks at all sources until the hub ends.
 func (h *hub) watch() {
-	ticker := time.NewTicker(watchEvery)
+	ticker, expiry := time.NewTicker(watchEvery), time.NewTicker(expireEvery)
 	defer ticker.Stop()
+	defer expiry.Stop()
 	for {
 		select {
+		case <-expiry.C:
+			h.queue.expire(h.clock(), math.MaxInt)
 		case <-ticker.C:
-			h.queue.expire(h.clock())
 			h.lookAround(time.Now())
 			h.listenAgain()
 		case <-h.ctx.Done():

@@ -50,7 +50,6 @@ type flightState struct{ *prompt }
 func (p *Producer) Produce(ctx context.Context, c *scheduling.Cycle) error {
 	h := p.hub
 	h.adopt(c.Snapshot)
-	h.queue.expire(c.Now)
 	known, _ := p.tokens.In(c).Get()
 	if !known.Exact || len(known.Tokens) == 0 {
 		p.noTokens.Add(1)
@@ -71,10 +70,15 @@ func (p *Producer) Produce(ctx context.Context, c *scheduling.Cycle) error {
 		p.capped.Add(1)
 	}
 	pr.hash(&h.keys, sizes[:], adapter, c.Request.CacheSalt, known, p.params.MaxPrefixTokens)
+	h.queue.expire(c.Now, max(expiredAtOnce, 2*pr.seen/fallback))
 	p.lookUp(c, pr, fallback)
 	p.blocks.In(c).Set(promptValue{pr})
 	return nil
 }
+
+// expiredAtOnce is how many blocks of speculation a request ends at least, where their time has come. It ends more than it
+// adds itself; what is left after a pause is the watch's, so that the first request does not pay for those before it.
+const expiredAtOnce = 4096
 
 // sizes are the block sizes to cut a prompt at: those in use, and one for endpoints that have not told theirs.
 func (p *Producer) sizes(fallback int) (sizes [maxSizes]int) {

@@ -117,12 +117,15 @@ func (r *routed) undo(s share) {
 	r.remove(s.record)
 }
 
-// end undoes a record, which may be used again then: its flight must not undo what another one makes of it.
-func (r *routed) end(rec *record) {
+// end undoes a record, which may be used again then: its flight must not undo what another one makes of it. It returns the
+// record's number of blocks.
+func (r *routed) end(rec *record) (blocks int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rec.id.Store(0)
+	blocks = len(rec.hashes)
 	r.remove(rec)
+	return blocks
 }
 
 // remove takes a record's blocks out, those that no other record has.
@@ -227,17 +230,17 @@ func (q *queue) push(rec *record) {
 	}
 }
 
-// expire ends the records whose time has come.
-func (q *queue) expire(now time.Duration) {
+// expire ends the records whose time has come, the oldest first, until those ended have so many blocks together.
+func (q *queue) expire(now time.Duration, blocks int) {
 	if next := q.next.Load(); next == 0 || next > int64(now) {
 		return
 	}
-	for {
+	for blocks > 0 {
 		rec := q.pop(now)
 		if rec == nil {
 			return
 		}
-		rec.on.end(rec)
+		blocks -= rec.on.end(rec)
 		records.Put(rec)
 	}
 }

@@ -1,6 +1,7 @@
 package precise
 
 import (
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -52,17 +53,36 @@ func TestRoutedRecordsUsedAgain(t *testing.T) {
 			for n := range uint64(2000) {
 				s := r.add(routeOf(i<<32+n, 8), 0, 16, 1)
 				h.queue.push(s.record)
-				h.queue.expire(time.Duration(n % 2))
+				h.queue.expire(time.Duration(n%2), math.MaxInt)
 				r.undo(s)
 			}
 		})
 	}
 	work.Wait()
-	h.queue.expire(1)
+	h.queue.expire(1, math.MaxInt)
 	for _, r := range engines {
 		if blocks, _ := r.size(); blocks != 0 {
 			t.Errorf("%d blocks are left", blocks)
 		}
 	}
 	checkStore(t, h)
+}
+
+// TestExpiryIsShared: the first request after a pause does not pay for all that was speculated before it.
+func TestExpiryIsShared(t *testing.T) {
+	hub := newTestHub()
+	r := &hub.newSource().routed
+	for i := range uint64(10) {
+		hub.queue.push(r.add(routeOf(i, 100), 0, 16, time.Second).record)
+	}
+	for _, step := range []struct {
+		now    time.Duration
+		blocks int
+		left   int
+	}{{0, 1000, 1000}, {time.Second, 250, 700}, {time.Second, 1, 600}, {time.Second, math.MaxInt, 0}, {time.Second, 1, 0}} {
+		hub.queue.expire(step.now, step.blocks)
+		if left, _ := r.size(); left != step.left {
+			t.Errorf("at %v, %d at once: %d blocks are left, want %d", step.now, step.blocks, left, step.left)
+		}
+	}
 }
