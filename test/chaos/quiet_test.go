@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -190,7 +191,7 @@ func (s *stage) known(t *testing.T) {
 	held, known := -1, -2
 	for until := time.Now().Add(lab.Timeout); held != known; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("Sluice knows of %d blocks, engines hold %d; sources: %s", known, held, s.sources())
+			t.Fatalf("Sluice knows of %d blocks, engines hold %d; sources: %s\n%s", known, held, s.sources(), s.strangers(t))
 		}
 		held = 0
 		for _, e := range s.engines {
@@ -204,6 +205,24 @@ func (s *stage) known(t *testing.T) {
 	}
 }
 
+// strangers tells where Sluice and engines disagree: the prompts of which something else is cached than predicted, and what
+// Sluice's log says of events at last.
+func (s *stage) strangers(t *testing.T) string {
+	t.Helper()
+	var all []string
+	for _, e := range s.engines {
+		h, err := s.holdings(e)
+		all = append(all, fmt.Sprintf("%s (%s) holds %d blocks, %v", e.args.Name, e.address, h.Blocks, err))
+		for n := range conversations {
+			if predicted, reported, prompt := s.ask(t, e, conversation(n, 7)); predicted != reported {
+				all = append(all, fmt.Sprintf("  conversation %d: %d of %d tokens predicted, %d reported", n, predicted, prompt, reported))
+			}
+		}
+	}
+	_, p := s.present()
+	return strings.Join(append(all, tail(p.log, 20_000)), "\n")
+}
+
 var sourceLines = regexp.MustCompile(`(?m)^sluice_kv_(sources|forgets_total|event_messages_total|index_\w+)\{.*$`)
 
 func (s *stage) sources() string {
@@ -214,6 +233,16 @@ const blockTokens = 16
 
 // predicted sends a prompt to an engine and compares the cached tokens that Sluice predicts with those the engine reports.
 func (s *stage) predicted(t *testing.T, e *engineUnit, prompt string) {
+	t.Helper()
+	if predicted, reported, all := s.ask(t, e, prompt); predicted != reported {
+		t.Errorf("%s: Sluice predicted %d cached tokens of %d, the engine reports %d", e.args.Name, predicted, all, reported)
+	}
+	s.known(t) // the events of this prompt are in before the next one
+}
+
+// ask sends a prompt to an engine: how many of its tokens Sluice predicts to be cached, how many the engine reports, and how
+// many there are.
+func (s *stage) ask(t *testing.T, e *engineUnit, prompt string) (predicted, reported, all int) {
 	t.Helper()
 	body := fmt.Sprintf(`{"model":"sim","max_tokens":1,"prompt":%s}`, prompt)
 	a := lab.Post(t, s.client, s.envoy.URL("/v1/completions"), body, toEngine, e.address)
@@ -235,12 +264,8 @@ func (s *stage) predicted(t *testing.T, e *engineUnit, prompt string) {
 	if d.Address != e.address {
 		t.Errorf("sent to %s, wanted %s", d.Address, e.address)
 	}
-	want := min(d.Cached, (answer.Usage.Prompt-1)/blockTokens*blockTokens)
-	if want != answer.Usage.Details.Cached {
-		t.Errorf("%s: Sluice predicted %d cached tokens of %d, the engine reports %d", e.args.Name, want, answer.Usage.Prompt,
-			answer.Usage.Details.Cached)
-	}
-	s.known(t) // the events of this prompt are in before the next one
+	all = answer.Usage.Prompt
+	return min(d.Cached, (all-1)/blockTokens*blockTokens), answer.Usage.Details.Cached, all
 }
 
 // nothingIsLeft waits until there is no more of anything than before.
