@@ -100,6 +100,33 @@ func TestC03_ContradictionSparesWhatCameLater(t *testing.T) {
 	}
 }
 
+// Requests for one prompt that run at once each store it, and each but the first contradicts what was predicted from the
+// others' picks. All copies count until they are removed.
+func TestC03_ContradictionLeavesCopiesOfRequestsAtOnce(t *testing.T) {
+	for name, batches := range map[string][]int{"in two steps": {1, 1}, "in one step": {2}} {
+		t.Run(name, func(t *testing.T) {
+			p := newPool(t)
+			e := p.open()
+			e.State(cursor.Degraded)
+			a := ask{tokens: upTo(64)}
+			hashes := p.look(a).cuts[0].hashes
+			tick := e.now()
+			for _, copies := range batches {
+				e.say(slices.Repeat([]wire.Event{store(16, upTo(64), 1)}, copies)...)
+			}
+			e.contradict(hashes, 16, 0, tick)
+			e.expect("both copies", a, 64)
+			e.say(removed("gpu", 4, 3))
+			e.expect("one copy of some", a, 64)
+			e.say(removed("gpu", 4, 3))
+			e.expect("none of these", a, 32)
+			if err := e.check(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // All of a prompt that is stored after the pick is spared, also where several blocks share a slot of what came last: an
 // engine whose cache was reset stores a whole prompt in one step.
 func TestC03_ContradictionSparesAWholePrompt(t *testing.T) {

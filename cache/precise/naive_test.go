@@ -30,6 +30,8 @@ type naiveNote struct {
 	path string
 	name uint64
 	tick uint32
+
+	earlier uint32 // the tick of the note in its place before
 }
 
 type naiveRun struct {
@@ -168,7 +170,8 @@ func (n *naive) hold(medium string, group int, name uint64) {
 
 func (n *naive) note(path string, name uint64) {
 	if n.watching {
-		n.notes[n.slotOf(path)] = naiveNote{path, name, n.tick}
+		slot := n.slotOf(path)
+		n.notes[slot] = naiveNote{path, name, n.tick, n.notes[slot].tick}
 	}
 }
 
@@ -211,7 +214,7 @@ func (n *naive) contradict(paths []string, first int, tick uint32) {
 		kept := false
 		if note := n.notes[n.slotOf(path)]; note.tick > tick {
 			kept = true // maybe it was stored since, maybe another block that shares the slot
-			if note.path == path {
+			if note.path == path && note.earlier <= tick {
 				n.settle(note.name)
 			}
 		}

@@ -9,6 +9,8 @@ type stored struct {
 	hash uint64 // the index's
 	name uint64 // the engine's
 	tick uint32
+	// earlier is the tick of what was noted in the slot before, of this block or another.
+	earlier uint32
 }
 
 const (
@@ -24,7 +26,8 @@ func (s *source) watchRecent() {
 
 func (s *source) noteRecent(hash, name uint64) {
 	if s.recent != nil {
-		s.recent[hash%recentSlots] = stored{hash, name, s.tick}
+		slot := &s.recent[hash%recentSlots]
+		*slot = stored{hash, name, s.tick, slot.tick}
 	}
 }
 
@@ -33,11 +36,12 @@ func (s *source) noteRecent(hash, name uint64) {
 func (s *source) now() uint32 { return s.taken.Load() }
 
 // contradict takes in that the engine did not have the blocks of a prompt from number first on when it looked, some time
-// after tick. Those that it stored since are there, in one copy; the others are not believed any more until it stores
-// them again. A block whose slot went to another one since may have been stored or not: it is spared, and the next
-// contradiction, with other blocks stored since, decides. Where it is not known what was stored since tick, which is so
-// for picks from before the first contradiction of a live source, nothing is concluded: the block may have gone and come
-// between the pick and the end of the request.
+// after tick. Those that it stored since are there, in one copy unless they may have been stored several times since, as
+// requests for one prompt that run at once do; the others are not believed any more until it stores them again. A block
+// whose slot went to another one since may have been stored or not: it is spared, and the next contradiction, with other
+// blocks stored since, decides. Where it is not known what was stored since tick, which is so for picks from before the
+// first contradiction of a live source, nothing is concluded: the block may have gone and come between the pick and the
+// end of the request.
 func (s *source) contradict(hashes []uint64, blockSize, first int, tick uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +67,7 @@ func (s *source) contradict(hashes []uint64, blockSize, first int, tick uint32) 
 		if int32(r.tick-tick) <= 0 {
 			return false // nothing that shares the slot was stored since, so this block was not
 		}
-		if r.hash == hash {
+		if r.hash == hash && int32(r.earlier-tick) <= 0 {
 			s.settle(r.name)
 		}
 		return true

@@ -98,18 +98,27 @@ func (s *stage) lift() {
 	s.writeConfig(0)
 	s.writeEndpoints(-1)
 	s.await("every engine to be listed", func() bool { return s.metrics().Total(s.t, "sluice_endpoints", `state="ready"`) == enginesOfARun })
+	for _, e := range s.engines {
+		s.await(e.args.Name+" to take a step", func() bool { return s.touch(e) })
+	}
 	s.await("every engine to be heard", func() bool {
-		s.touch()
-		return s.metrics().Total(s.t, "sluice_kv_sources", `state="live"`) == enginesOfARun
+		if s.metrics().Total(s.t, "sluice_kv_sources", `state="live"`) == enginesOfARun {
+			return true
+		}
+		for _, e := range s.engines {
+			s.touch(e)
+		}
+		return false
 	})
 }
 
-// touch has every engine take a step, and say in an event what it has not said yet.
-func (s *stage) touch() {
-	for i, e := range s.engines {
-		body := fmt.Sprintf(`{"model":"sim","max_tokens":1,"prompt":%s}`, conversation(9000+i, int(time.Now().UnixNano()%7)))
-		_, _ = s.call(http.MethodPost, "http://"+e.address+"/v1/completions", body) // it is tried again
-	}
+// touch has an engine take a step, and store what it never had: it says in an event what it has not said yet, and one that
+// was lost before it shows.
+func (s *stage) touch(e *engineUnit) bool {
+	s.touches++
+	body := fmt.Sprintf(`{"model":"sim","max_tokens":1,"prompt":%s}`, conversation(9000+s.touches, 0))
+	_, err := s.call(http.MethodPost, "http://"+e.address+"/v1/completions", body)
+	return err == nil
 }
 
 // metrics is the page of the Sluice that serves.

@@ -40,8 +40,9 @@ type stage struct {
 	client   *http.Client // for administration
 	say      func(format string, args ...any)
 
-	raging time.Time     // when faults began
-	unable chan struct{} // has an element for each engine that cannot serve
+	raging  time.Time     // when faults began
+	unable  chan struct{} // has an element for each engine that cannot serve
+	touches int           // prompts sent that nobody sent before
 
 	mu      sync.Mutex
 	singles map[kind]*sync.Mutex

@@ -284,18 +284,24 @@ func TestSilentPickerIsLeft(t *testing.T) {
 	p := startPicker(t, a.Addr)
 	// Half a second, so that an answer is late only where it is meant to be.
 	e := envoytest.Start(t, envoy.Params{Picker: envoy.Picker{Address: p.Addr, HealthInterval: 500 * time.Millisecond}})
-	e.WaitStat(t, "cluster.endpoint-picker.membership_healthy", 1, clientTimeout)
 	const failures = "cluster.endpoint-picker.health_check.failure"
-	before := e.Stat(t, failures)
-	for _, step := range []struct {
-		silent int32 // checks from now on
-		failed int64 // checks in all
-		want   int
-	}{{1, 1, 200}, {1000, 3, 503}} {
-		p.checks.silent.Store(step.silent)
-		e.WaitStat(t, failures, before+step.failed, clientTimeout)
-		if status, page := send(t, http.MethodPost, e.URL("/"), strings.NewReader("{}")); status != step.want {
-			t.Errorf("after %d checks without an answer: %d %q, want %d", step.failed, status, page, step.want)
+	silence := func(checks int32, failed int64) (status int, page string) {
+		e.WaitStat(t, "cluster.endpoint-picker.membership_healthy", 1, clientTimeout)
+		before := e.Stat(t, failures)
+		p.checks.silent.Store(checks)
+		e.WaitStat(t, failures, before+failed, clientTimeout)
+		return send(t, http.MethodPost, e.URL("/"), strings.NewReader("{}"))
+	}
+	status, page := 0, ""
+	for range 5 { // on a busy machine a second answer may be late by itself
+		if status, page = silence(1, 1); status == http.StatusOK {
+			break
 		}
+	}
+	if status != http.StatusOK {
+		t.Errorf("after a check without an answer: %d %q", status, page)
+	}
+	if status, page = silence(1000, 3); status != http.StatusServiceUnavailable {
+		t.Errorf("after three checks without an answer: %d %q", status, page)
 	}
 }
