@@ -73,14 +73,14 @@ func DataTypeOf[T any]() string { return reflect.TypeFor[T]().Name() }
 
 // ProduceColumn declares a column that the plugin fills, one value of type T per endpoint.
 func ProduceColumn[T any](b *Builder) Key[T] {
-	s := &slot{data: DataTypeOf[T](), producer: b.Name, index: -1, make: func() storage { return &Column[T]{} }}
+	s := &slot{data: DataTypeOf[T](), producer: b.Name, index: -1, plain: plain[T](), make: func() storage { return &Column[T]{} }}
 	b.produces = append(b.produces, s)
 	return Key[T]{s}
 }
 
 // ProduceValue declares a value that the plugin fills, one of type T per request.
 func ProduceValue[T any](b *Builder) ValueKey[T] {
-	s := &slot{data: DataTypeOf[T](), producer: b.Name, index: -1, make: func() storage { return &Value[T]{} }}
+	s := &slot{data: DataTypeOf[T](), producer: b.Name, index: -1, plain: plain[T](), make: func() storage { return &Value[T]{} }}
 	b.produces = append(b.produces, s)
 	return ValueKey[T]{s}
 }

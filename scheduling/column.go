@@ -79,6 +79,7 @@ type slot struct {
 	data     string // name of the data type
 	producer string // name of the plugin that produces it
 	index    int    // -1: nobody produces it
+	plain    bool   // its values can be kept beyond the cycle
 	make     func() storage
 }
 

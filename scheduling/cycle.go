@@ -65,6 +65,7 @@ type Cycle struct {
 	storage   []storage
 	fallback  Set // candidates that only a preference left out
 	scratch   Set
+	kept      Request // that of a copy, to which Request points
 }
 
 // FilterStep is what one filter left.

@@ -72,6 +72,9 @@ type TokenizedPrompt struct {
 	Features []PromptFeature
 }
 
+// Detach lets go of the cycle's memory: the length stays.
+func (p *TokenizedPrompt) Detach() { p.Tokens, p.Features = nil, nil }
+
 // PromptFeature is a piece of a prompt that is no text: what an engine's prefix cache knows by its identifier, since the
 // tokens that stand for it are placeholders.
 type PromptFeature struct {

@@ -160,7 +160,30 @@ func decide(table *schedtest.Table, s *scheduling.Scheduler, r *scheduling.Reque
 	}
 	s.Produce(context.Background(), c)
 	s.Preview(c)
-	return record.Of(s, c, record.Meta{ClientRequestID: "client-1", UnixNano: 1_700_000_000_000_000_000, ConfigHash: "abc"})
+	meta := record.Meta{ClientRequestID: "client-1", UnixNano: 1_700_000_000_000_000_000, ConfigHash: "abc"}
+	d := record.Of(s, c, meta)
+	kept := s.Keep(c)
+	defer s.End(kept)
+	overwrite(c)
+	if diff := cmp.Diff(d, record.Of(s, kept, meta), protocmp.Transform()); diff != "" {
+		panic("a kept decision has another record: " + diff)
+	}
+	return d
+}
+
+// overwrite does to a cycle what the next request would.
+func overwrite(c *scheduling.Cycle) {
+	c.Request.Model, c.Request.PromptBytes, c.Seed = "another", 1, 1
+	c.Picks, c.Gates = append(c.Picks[:0], 63), c.Gates[:0]
+	for _, f := range c.Steps {
+		f.Left.Clear()
+	}
+	c.Considered.Clear()
+	c.Candidates.Clear()
+	clear(c.Totals)
+	for i := range c.Scores {
+		clear(c.Scores[i].Raw)
+	}
 }
 
 func marshal(rt rapid.TB, d *decisionv1.Decision) []byte {

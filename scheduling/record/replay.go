@@ -28,11 +28,8 @@ func Replay(s *scheduling.Scheduler, d *decisionv1.Decision, configHash string) 
 	request := requestFrom(d)
 	c := s.Begin(snapshot, &request, 0)
 	defer s.End(c)
-	c.Seed = d.GetSeed()
-	c.MaxPicks = int(min(max(1, d.GetMaxPicks()), maxOrdinal))
-	restrict(c, d)
-	if err := restore(s, c, d); err != nil {
-		return nil, fmt.Errorf("decision %d: %w", d.GetId(), err)
+	if err := restoreAll(s, c, d); err != nil {
+		return nil, err
 	}
 	for _, f := range d.GetFaults() {
 		c.Faults = append(c.Faults, scheduling.Fault{Producer: f.GetProducer(), Err: errors.New(f.GetError())})
@@ -41,6 +38,17 @@ func Replay(s *scheduling.Scheduler, d *decisionv1.Decision, configHash string) 
 	again := Of(s, c, Meta{ClientRequestID: d.GetClientRequestId(), UnixNano: d.GetTimeUnixNano(), ConfigHash: configHash})
 	again.Request.BlockHashes = slices.Clone(d.GetRequest().GetBlockHashes())
 	return again, nil
+}
+
+// restoreAll makes a cycle what it was when the recorded decision was about to be made.
+func restoreAll(s *scheduling.Scheduler, c *scheduling.Cycle, d *decisionv1.Decision) error {
+	c.Seed = d.GetSeed()
+	c.MaxPicks = int(min(max(1, d.GetMaxPicks()), maxOrdinal))
+	restrict(c, d)
+	if err := restore(s, c, d); err != nil {
+		return fmt.Errorf("decision %d: %w", d.GetId(), err)
+	}
+	return nil
 }
 
 // snapshotOf is the set of endpoints that a decision was about.
