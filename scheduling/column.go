@@ -1,5 +1,7 @@
 package scheduling
 
+import "unsafe"
+
 // Column holds one value of type T per endpoint, indexed by ordinal, each with a presence bit: absent is a state of its
 // own, never a zero. A nil *Column is a column that nobody produces: every value is absent.
 type Column[T any] struct {
@@ -49,6 +51,11 @@ func (c *Column[T]) resize(n int) {
 	c.present = c.present.resized(n)
 }
 
+func (c *Column[T]) bytes() int {
+	var v T
+	return cap(c.values)*int(unsafe.Sizeof(v)) + 8*cap(c.present.words)
+}
+
 // Value holds one value of type T for the whole request, with a presence bit. A nil *Value is always absent.
 type Value[T any] struct {
 	value   T
@@ -71,8 +78,13 @@ func (v *Value[T]) resize(int) {
 	v.value, v.present = zero, false
 }
 
+func (v *Value[T]) bytes() int { return int(unsafe.Sizeof(*v)) }
+
 // storage is what a cycle keeps per key: a Column or a Value.
-type storage interface{ resize(endpoints int) }
+type storage interface {
+	resize(endpoints int)
+	bytes() int
+}
 
 // slot is where a key's storage is found in a cycle; the graph fills index in when it is resolved.
 type slot struct {
@@ -133,6 +145,8 @@ func (k StateKey[T]) Of(f *Flight) *T {
 
 // State is the storage behind a StateKey.
 type State[T any] struct{ value T }
+
+func (s *State[T]) bytes() int { return int(unsafe.Sizeof(*s)) }
 
 func (s *State[T]) resize(int) {
 	var zero T

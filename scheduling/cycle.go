@@ -94,6 +94,9 @@ type Fault struct {
 	Err error
 }
 
+// Scheduler is the one whose decision it is.
+func (c *Cycle) Scheduler() *Scheduler { return c.scheduler }
+
 // Rand returns the cycle's random numbers for a stream (see StreamOf).
 func (c *Cycle) Rand(stream uint64) Rand { return NewRand(c.Seed, stream) }
 

@@ -1,6 +1,9 @@
 package scheduling
 
-import "reflect"
+import (
+	"reflect"
+	"unsafe"
+)
 
 // Keep returns a copy of a decided cycle for later: everything that went in and came out, as far as it is plain data. What
 // plugins hand one another besides, the request's body and its token ids are left out. The copy is the caller's to End; it
@@ -36,6 +39,21 @@ func (s *Scheduler) Keep(c *Cycle) *Cycle {
 		}
 	}
 	return k
+}
+
+// Bytes is about how much memory a kept cycle takes, its snapshot left out.
+func (c *Cycle) Bytes() int {
+	n := int(unsafe.Sizeof(*c)) + 8*cap(c.Totals) + len(c.kept.Model)
+	for _, s := range c.Scores {
+		n += int(unsafe.Sizeof(s)) + 8*cap(s.Raw)
+	}
+	sets := 4 + len(c.Steps)
+	n += sets * (int(unsafe.Sizeof(Set{})) + 8*cap(c.Candidates.words))
+	n += cap(c.Gates) * int(unsafe.Sizeof(GateReport{}))
+	for _, st := range c.storage {
+		n += st.bytes()
+	}
+	return n
 }
 
 // keepable is storage whose values can be kept.

@@ -231,7 +231,12 @@ func (f Flip) Words(d *decisionv1.Decision) string {
 }
 
 // score writes a number of scores' size.
-func score(v float64) string { return strconv.FormatFloat(v, 'g', 3, 64) }
+func score(v float64) string {
+	if math.Abs(v) >= 1000 {
+		return count(int64(math.Round(v)))
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
 
 // plural writes a number of things.
 func plural(n int64, thing string) string {

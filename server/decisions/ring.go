@@ -1,0 +1,248 @@
+// Package decisions keeps the newest decisions of a process, so that they can be explained and watched.
+package decisions
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
+	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/scheduling/record"
+)
+
+// The bounds of a Ring.
+const (
+	// MaxDecisions is how many decisions are kept at most, whatever room there is.
+	MaxDecisions = 4096
+	// minDecisions are kept even where they take more than the room.
+	minDecisions = 16
+	// maxRequestID is the length to which a request's id is shortened, in bytes.
+	maxRequestID = 256
+	// requestIDHeader is set by clients and proxies.
+	requestIDHeader = "x-request-id"
+)
+
+// Options are what a Ring is given.
+type Options struct {
+	// MaxBytes is the room for decisions, in bytes.
+	MaxBytes int
+	// Now is the wall clock.
+	Now func() time.Time
+	// ConfigHash names the configuration that a scheduler was built from.
+	ConfigHash func(*scheduling.Scheduler) string
+}
+
+// Ring keeps decisions by their ids, the newest in the place of the oldest. Keeping one copies what it rests on and takes
+// no lock that another decision needs; it becomes a record only once somebody asks. It is safe for concurrent use.
+type Ring struct {
+	options   Options
+	slots     atomic.Pointer[[]slot]
+	endpoints atomic.Int64 // of the decisions that the number of slots is right for
+	resizing  sync.Mutex
+	newest    atomic.Uint64 // id
+
+	watching atomic.Int64
+	mu       sync.Mutex // guards watchers
+	watchers map[*Watcher]struct{}
+}
+
+// slot is the place of the decisions whose ids leave one remainder.
+type slot struct {
+	mu sync.Mutex
+	kept
+}
+
+// kept is a decision; cycle is nil where there is none.
+type kept struct {
+	id        uint64
+	cycle     *scheduling.Cycle
+	requestID string
+	at        time.Time
+	outcome   *Outcome
+}
+
+// Outcome is how a request ended.
+type Outcome struct {
+	scheduling.Outcome
+	// ServedBy is the endpoint that served, where the proxy reported another one than the pick; else empty.
+	ServedBy string
+	// FirstToken is the time from the pick to the first token, negative where none was seen; Total that to the end.
+	FirstToken, Total time.Duration
+}
+
+// Entry is a decision that was found.
+type Entry struct {
+	// Decision is its record.
+	Decision *decisionv1.Decision
+	// Scheduler is the one that made it, to decide it again with.
+	Scheduler *scheduling.Scheduler
+	// Outcome is nil while the request is in flight.
+	Outcome *Outcome
+}
+
+// NewRing returns an empty ring.
+func NewRing(o Options) *Ring {
+	r := &Ring{options: o, watchers: make(map[*Watcher]struct{})}
+	slots := make([]slot, minDecisions)
+	r.slots.Store(&slots)
+	return r
+}
+
+// Picked keeps a decision, which the caller is about to end.
+func (r *Ring) Picked(c *scheduling.Cycle) {
+	k := kept{id: c.Request.ID, cycle: c.Scheduler().Keep(c), at: r.options.Now()}
+	if id, ok := c.Request.Header(requestIDHeader); ok {
+		k.requestID = string(id[:min(len(id), maxRequestID)])
+	}
+	if n := int64(len(c.Snapshot.Endpoints)); n != r.endpoints.Load() {
+		r.fit(n, k.cycle.Bytes())
+	}
+	r.put(k)
+	for newest := r.newest.Load(); k.id > newest && !r.newest.CompareAndSwap(newest, k.id); newest = r.newest.Load() {
+	}
+	if r.watching.Load() > 0 {
+		r.tell(k.id)
+	}
+}
+
+func (r *Ring) put(k kept) {
+	slots := *r.slots.Load()
+	s := &slots[k.id%uint64(len(slots))]
+	s.mu.Lock()
+	if s.id < k.id {
+		s.kept, k = k, s.kept
+	}
+	s.mu.Unlock()
+	k.free()
+}
+
+func (k kept) free() {
+	if k.cycle != nil {
+		k.cycle.Scheduler().End(k.cycle)
+	}
+}
+
+// fit makes as many slots as there is room for decisions of a size.
+func (r *Ring) fit(endpoints int64, bytes int) {
+	if !r.resizing.TryLock() {
+		return // somebody is at it
+	}
+	defer r.resizing.Unlock()
+	r.endpoints.Store(endpoints)
+	n := max(minDecisions, min(MaxDecisions, r.options.MaxBytes/max(1, bytes)))
+	old := *r.slots.Load()
+	if n == len(old) {
+		return
+	}
+	slots := make([]slot, n)
+	r.slots.Store(&slots)
+	for i := range old {
+		s := &old[i]
+		s.mu.Lock()
+		k := s.kept
+		s.kept = kept{}
+		s.mu.Unlock()
+		if k.cycle != nil {
+			r.put(k)
+		}
+	}
+}
+
+// Ended notes how a request ended whose decision is still there.
+func (r *Ring) Ended(f *scheduling.Flight, o scheduling.Outcome, firstToken, total time.Duration) {
+	out := &Outcome{Outcome: o, FirstToken: firstToken, Total: total}
+	out.PromptTokens = nil // another answer's later
+	if f.Endpoint != f.Picks[0] {
+		out.ServedBy = f.Endpoint.Address
+	}
+	slots := *r.slots.Load()
+	s := &slots[f.ID%uint64(len(slots))]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.id == f.ID {
+		s.outcome = out
+	}
+}
+
+// Get is the decision with an id, if it is still there.
+func (r *Ring) Get(id uint64) (Entry, bool) {
+	slots := *r.slots.Load()
+	s := &slots[id%uint64(len(slots))]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.id != id || s.cycle == nil {
+		return Entry{}, false
+	}
+	return r.entry(&s.kept), true
+}
+
+func (r *Ring) entry(k *kept) Entry {
+	scheduler := k.cycle.Scheduler()
+	return Entry{
+		Decision: record.Of(scheduler, k.cycle, record.Meta{
+			ClientRequestID: k.requestID, UnixNano: k.at.UnixNano(), ConfigHash: r.options.ConfigHash(scheduler),
+		}),
+		Scheduler: scheduler, Outcome: k.outcome,
+	}
+}
+
+// Find returns the newest decisions whose requests carry an id, or all where it is empty, newest first; left is how many
+// more there are than limit.
+func (r *Ring) Find(requestID string, limit int) (found []Entry, left int) {
+	requestID = requestID[:min(len(requestID), maxRequestID)]
+	var ids []uint64
+	slots := *r.slots.Load()
+	for i := range slots {
+		s := &slots[i]
+		s.mu.Lock()
+		if s.cycle != nil && (requestID == "" || s.requestID == requestID) {
+			ids = append(ids, s.id)
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(ids, func(a, b uint64) int { return cmp.Compare(b, a) })
+	for _, id := range ids {
+		if len(found) == limit {
+			break
+		}
+		if e, ok := r.Get(id); ok {
+			found = append(found, e)
+		}
+	}
+	return found, max(0, len(ids)-limit)
+}
+
+// Size is how many decisions are kept, how many there is room for, and about how many bytes they take.
+func (r *Ring) Size() (decisions, room, bytes int) {
+	slots := *r.slots.Load()
+	for i := range slots {
+		s := &slots[i]
+		s.mu.Lock()
+		if s.cycle != nil {
+			decisions++
+			bytes += s.cycle.Bytes() + len(s.requestID)
+		}
+		s.mu.Unlock()
+	}
+	return decisions, len(slots), bytes
+}
+
+// Near are request ids that look like one that is not there, for an error.
+func (r *Ring) Near(requestID string) []string {
+	var near []string
+	slots := *r.slots.Load()
+	for i := range slots {
+		s := &slots[i]
+		s.mu.Lock()
+		if id := s.requestID; id != "" && requestID != "" && (strings.HasPrefix(id, requestID) || strings.HasPrefix(requestID, id)) && !slices.Contains(near, id) {
+			near = append(near, id)
+		}
+		s.mu.Unlock()
+	}
+	slices.Sort(near)
+	return near[:min(len(near), 5)]
+}
