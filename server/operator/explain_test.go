@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-epp/sluice/scheduling/schedtest"
 	"github.com/sluice-epp/sluice/scheduling/scorer"
 	"github.com/sluice-epp/sluice/server/decisions"
+	"github.com/sluice-epp/sluice/server/extproc"
 	"github.com/sluice-epp/sluice/server/operator"
 )
 
@@ -44,7 +45,13 @@ func newBench(t *testing.T) *bench {
 	b := &bench{scheduler: s, pool: table.Pool(), ring: decisions.NewRing(decisions.Options{
 		MaxBytes: 1 << 20, Now: time.Now, ConfigHash: func(*scheduling.Scheduler) string { return "abc" },
 	})}
-	b.Service = operator.New(operator.Config{Decisions: b.ring})
+	server := extproc.New(extproc.Config{
+		Pool: b.pool, Scheduler: func() *scheduling.Scheduler { return s }, Now: func() time.Duration { return 0 },
+	})
+	t.Cleanup(server.Close)
+	b.Service = operator.New(operator.Config{
+		Decisions: b.ring, DryRun: server.DryRun, ConfigHash: func(*scheduling.Scheduler) string { return "abc" },
+	})
 	return b
 }
 

@@ -3,14 +3,22 @@
 package operator
 
 import (
+	"context"
+
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
+	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/decisions"
+	"github.com/sluice-epp/sluice/server/extproc"
 )
 
 // Config is what a Service asks.
 type Config struct {
 	// Decisions are the newest ones.
 	Decisions *decisions.Ring
+	// DryRun decides about a request that is on no stream; see extproc.Server.
+	DryRun func(ctx context.Context, d extproc.Draft, look func(*scheduling.Cycle)) error
+	// ConfigHash names the configuration that a scheduler was built from.
+	ConfigHash func(*scheduling.Scheduler) string
 }
 
 // Service implements SchedulerService.

@@ -1,0 +1,73 @@
+package extproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/server/openai"
+)
+
+// Draft is a request that is on no stream.
+type Draft struct {
+	// Path is the request's path; its method is POST.
+	Path string
+	// Headers are its headers, names in lower case.
+	Headers []scheduling.Header
+	// Body is its body.
+	Body []byte
+	// Subset are the endpoints that the proxy would allow, in every form that it may name them in; all without any.
+	Subset []string
+}
+
+// ErrDraft is what is wrong with a draft itself: an engine, or Sluice before it, would refuse it.
+var ErrDraft = errors.New("the request would be refused")
+
+// DryRun decides about a draft as about a request, but charges nothing and learns nothing. look may read the cycle until it
+// returns; where nothing can be picked it has no Picks. The error is ErrDraft or ctx's.
+func (s *Server) DryRun(ctx context.Context, d Draft, look func(c *scheduling.Cycle)) error {
+	r := scheduling.Request{ID: s.nextID.Add(1), Operation: openai.OperationOf(d.Path), Headers: d.Headers, Choices: 1}
+	if len(d.Body) > s.cfg.MaxRequestBodyBytes {
+		return fmt.Errorf("%w: its body has %d bytes, more than maxRequestBodyBytes (%d)", ErrDraft, len(d.Body), s.cfg.MaxRequestBodyBytes)
+	}
+	if err := s.readDraft(&r, d.Body); err != nil {
+		return err
+	}
+	snapshot, scheduler := s.cfg.Pool.Snapshot(), s.cfg.Scheduler()
+	c := scheduler.Begin(snapshot, &r, s.cfg.Now())
+	defer scheduler.End(c)
+	if len(d.Subset) > 0 {
+		wanted := subset{entries: d.Subset}
+		c.Restrict(wanted.resolve(snapshot))
+	}
+	bounded := newDeadline(ctx, s.cfg.ProduceTimeout)
+	scheduler.Produce(bounded, c)
+	bounded.cancel()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	scheduler.Preview(c)
+	look(c)
+	return nil
+}
+
+// readDraft reads a draft's body as a stream's is read.
+func (s *Server) readDraft(r *scheduling.Request, body []byte) error {
+	if len(body) == 0 || r.Operation == scheduling.OperationOther || isEncoded(stringHeader(r, "content-encoding")) {
+		r.PromptBytes = len(body)
+		return nil
+	}
+	info, err := s.scanner.Scan(r.Operation, body, r)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDraft, err)
+	}
+	for _, name := range rewriteHeaders {
+		if v := stringHeader(r, name); v != "" {
+			r.Model = v
+			break
+		}
+	}
+	r.Choices *= max(1, info.Prompts)
+	return nil
+}

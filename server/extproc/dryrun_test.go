@@ -1,0 +1,72 @@
+package extproc
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// TestDryRun: what is tried is decided about as a request is, and leaves nothing behind.
+func TestDryRun(t *testing.T) {
+	b := newBench(t, options{})
+	b.picked(t, modeFullDuplex, 400) // one endpoint is busier than the others
+	requests, tokens := b.load()
+	body := chat(4000)
+	for name, tc := range map[string]struct {
+		draft Draft
+		want  scheduling.Request
+		picks int
+	}{
+		"chat": {Draft{Path: "/v1/chat/completions", Body: []byte(body)},
+			scheduling.Request{Operation: scheduling.OperationChat, Model: "m", PromptBytes: 4006, Choices: 1, Stream: true}, 1},
+		"rewritten": {Draft{Path: "/v1/chat/completions", Body: []byte(body),
+			Headers: []scheduling.Header{{Name: "x-gateway-model-name-rewrite", Value: []byte("n")}}},
+			scheduling.Request{Operation: scheduling.OperationChat, Model: "n", PromptBytes: 4006, Choices: 1, Stream: true}, 1},
+		"a batch": {Draft{Path: "/v1/completions", Body: []byte(`{"model":"m","prompt":["ab","cd"],"n":2}`)},
+			scheduling.Request{Operation: scheduling.OperationCompletions, Model: "m", PromptBytes: 4, Choices: 4}, 1},
+		"another path": {Draft{Path: "/v1/files", Body: []byte("anything")}, scheduling.Request{PromptBytes: 8, Choices: 1}, 1},
+		"a subset":     {Draft{Subset: []string{"10.0.0.2"}}, scheduling.Request{Choices: 1}, 1},
+		"nobody":       {Draft{Subset: []string{"10.9.9.9"}}, scheduling.Request{Choices: 1}, 0},
+	} {
+		var got scheduling.Request
+		var picks []int
+		if err := b.server.DryRun(t.Context(), tc.draft, func(c *scheduling.Cycle) {
+			r := c.Request
+			got = scheduling.Request{Operation: r.Operation, Model: r.Model, PromptBytes: r.PromptBytes, Choices: r.Choices, Stream: r.Stream}
+			picks = append(picks, c.Picks...)
+		}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" || len(picks) != tc.picks {
+			t.Errorf("%s: picks %v, %s", name, picks, diff)
+		}
+		if name == "a subset" && picks[0] != 1 {
+			t.Errorf("%s: %v is picked", name, picks)
+		}
+	}
+	if r, n := b.load(); r != requests || n != tokens {
+		t.Errorf("%d requests and %d tokens are in flight, before it were %d and %d", r, n, requests, tokens)
+	}
+	if n := b.notes.picks(); n != 1 {
+		t.Errorf("%d picks are counted", n)
+	}
+}
+
+func TestDryRunThatWouldBeRefused(t *testing.T) {
+	b := newBench(t, options{configure: func(c *Config) { c.MaxRequestBodyBytes = 100 }})
+	never := func(*scheduling.Cycle) { t.Error("decided") }
+	for _, body := range []string{"not JSON", chat(200)} {
+		if err := b.server.DryRun(t.Context(), Draft{Path: "/v1/chat/completions", Body: []byte(body)}, never); !errors.Is(err, ErrDraft) {
+			t.Errorf("%.10q: %v", body, err)
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.server.DryRun(gone, Draft{}, never); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
