@@ -52,6 +52,7 @@ func newBench(t *testing.T) *bench {
 	b.Service = operator.New(operator.Config{
 		Decisions: b.ring, DryRun: server.DryRun, ConfigHash: func(*scheduling.Scheduler) string { return "abc" },
 	})
+	t.Cleanup(b.Service.Close)
 	return b
 }
 

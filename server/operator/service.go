@@ -26,7 +26,16 @@ type Service struct {
 	schedulerv1.UnimplementedSchedulerServiceServer
 
 	config Config
+	over   context.Context //nolint:containedctx // the service's own, not a call's
+	end    context.CancelFunc
 }
 
-// New returns a service.
-func New(c Config) *Service { return &Service{config: c} }
+// New returns a service. It has to be closed.
+func New(c Config) *Service {
+	s := &Service{config: c}
+	s.over, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// Close ends the calls that would go on for ever.
+func (s *Service) Close() { s.end() }
