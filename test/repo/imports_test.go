@@ -13,16 +13,17 @@ import (
 var mayImport = map[string][]string{
 	"api":        {},
 	"scheduling": {},
-	// The record of a decision is the one place where the core meets its wire form.
-	"scheduling/record": {"api"},
-	"gate":              {"scheduling"},
-	"cache":             {"scheduling"},
-	"load":              {"scheduling"},
-	"sim":               {"scheduling", "cache", "load", "gate"},
-	"server":            {"api", "scheduling", "cache", "load", "gate"},
-	"deploy":            {},
-	"bench":             {"api", "scheduling", "cache", "load", "gate", "server", "sim", "deploy"},
-	"cmd":               {"api", "scheduling", "cache", "load", "gate", "server", "sim", "deploy"},
+	// The record of a decision, and what explains it, are the places where the core meets its wire form.
+	"scheduling/record":  {"api"},
+	"scheduling/explain": {"api"},
+	"gate":               {"scheduling"},
+	"cache":              {"scheduling"},
+	"load":               {"scheduling"},
+	"sim":                {"scheduling", "cache", "load", "gate"},
+	"server":             {"api", "scheduling", "cache", "load", "gate"},
+	"deploy":             {},
+	"bench":              {"api", "scheduling", "cache", "load", "gate", "server", "sim", "deploy"},
+	"cmd":                {"api", "scheduling", "cache", "load", "gate", "server", "sim", "deploy"},
 }
 
 // Tests may import sideways and up, but no file imports a command.
