@@ -54,7 +54,7 @@ func (s *Server) DryRun(ctx context.Context, d Draft, look func(c *scheduling.Cy
 
 // readDraft reads a draft's body as a stream's is read.
 func (s *Server) readDraft(r *scheduling.Request, body []byte) error {
-	if len(body) == 0 || r.Operation == scheduling.OperationOther || isEncoded(stringHeader(r, "content-encoding")) {
+	if unread(r, body) {
 		r.PromptBytes = len(body)
 		return nil
 	}
@@ -62,12 +62,6 @@ func (s *Server) readDraft(r *scheduling.Request, body []byte) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDraft, err)
 	}
-	for _, name := range rewriteHeaders {
-		if v := stringHeader(r, name); v != "" {
-			r.Model = v
-			break
-		}
-	}
-	r.Choices *= max(1, info.Prompts)
+	complete(r, rewriteOf(r), info)
 	return nil
 }

@@ -60,7 +60,7 @@ func TestMemoryOfABody(t *testing.T) {
 				t.Errorf("%.2f copies are in memory: the bodies are not where they are looked for", copies)
 			}
 			close(release)
-			awaitPicks(t, b, bodies)
+			waitFor(t, func() bool { return b.notes.picks() == bodies })
 			perBody(t, "while answers wait", before, bodies, len(body))
 			runtime.KeepAlive(calls)
 		})
@@ -70,18 +70,6 @@ func TestMemoryOfABody(t *testing.T) {
 func bodyMessage(body []byte, end bool) *extprocv3.ProcessingRequest {
 	return &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{
 		RequestBody: &extprocv3.HttpBody{Body: body, EndOfStream: end}}}
-}
-
-// awaitPicks waits until so many requests have been picked for.
-func awaitPicks(t *testing.T, b *bench, n int) {
-	t.Helper()
-	for range 500 {
-		if b.notes.picks() == n {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%d picks, want %d", b.notes.picks(), n)
 }
 
 func perBody(t *testing.T, when string, before int64, bodies, size int) (copies float64) {

@@ -17,6 +17,16 @@ import (
 // rewriteHeaders name the model that a gateway wants the engine to see instead of the client's.
 var rewriteHeaders = [...]string{"x-gateway-model-name-rewrite", "x-llm-d-model-name-rewrite"}
 
+// rewriteOf is the model that a gateway wants, empty where it wants none.
+func rewriteOf(r *scheduling.Request) string {
+	for _, name := range rewriteHeaders {
+		if v := stringHeader(r, name); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
 // selectionHeader limits the candidates in conformance tests.
 const selectionHeader = "test-epp-endpoint-selection"
 
@@ -74,12 +84,7 @@ func (st *stream) onRequestHeaders(h *extprocv3.HttpHeaders) error {
 	if stringHeader(&r.Request, ":method") == "POST" {
 		r.Operation = openai.OperationOf(stringHeader(&r.Request, ":path"))
 	}
-	for _, name := range rewriteHeaders {
-		if v := stringHeader(&r.Request, name); v != "" {
-			r.rewrite = v
-			break
-		}
-	}
+	r.rewrite = rewriteOf(&r.Request)
 	st.spans.start(st.grpc.Context(), st.server.cfg.Tracer, &r.Request)
 	if length := contentLength(&r.Request); length > st.server.cfg.MaxRequestBodyBytes && st.requestMode != modeNone {
 		return st.tooLarge(length)
@@ -332,7 +337,7 @@ func (st *stream) body() []byte {
 func (st *stream) scan() error {
 	r := &st.request
 	body := st.body()
-	if len(body) == 0 || r.Operation == scheduling.OperationOther || isEncoded(stringHeader(&r.Request, "content-encoding")) {
+	if unread(&r.Request, body) {
 		r.PromptBytes = max(r.PromptBytes, len(body))
 		return nil
 	}
@@ -352,11 +357,21 @@ func (st *stream) scan() error {
 	if err != nil {
 		return fmt.Errorf("reading the request body: %w", err)
 	}
-	if r.rewrite != "" {
-		r.Model = r.rewrite
+	complete(&r.Request, r.rewrite, info)
+	return nil
+}
+
+// unread reports whether nothing in a body is read: there is none, its path has no API, or it is compressed.
+func unread(r *scheduling.Request, body []byte) bool {
+	return len(body) == 0 || r.Operation == scheduling.OperationOther || isEncoded(stringHeader(r, "content-encoding"))
+}
+
+// complete makes a request whose body was read what the engine will see.
+func complete(r *scheduling.Request, rewrite string, info openai.Info) {
+	if rewrite != "" {
+		r.Model = rewrite
 	}
 	r.Choices *= max(1, info.Prompts) // each prompt of a batch is answered
-	return nil
 }
 
 func (st *stream) noteIf(happened bool, kind string) {
