@@ -112,6 +112,14 @@ buf-lint: $(TOOLS)/bin/buf ## Lint the protobuf files
 	$< lint
 	$< format --diff --exit-code
 
+.PHONY: buf-breaking
+buf-breaking: $(TOOLS)/bin/buf ## Fail if the protobuf files break who was built on api/published.binpb, which a release renews
+	$< breaking --against api/published.binpb
+
+.PHONY: buf-publish
+buf-publish: $(TOOLS)/bin/buf ## Take the protobuf files as they are for the published ones
+	$< build -o api/published.binpb
+
 .PHONY: generate
 generate: $(TOOLS)/bin/buf $(TOOLS)/bin/protoc-gen-go $(TOOLS)/bin/protoc-gen-go-grpc ## Generate Go from the protobuf files, the configuration reference and the tokenizer's merges
 	$< generate

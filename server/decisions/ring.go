@@ -62,16 +62,7 @@ type kept struct {
 	cycle     *scheduling.Cycle
 	requestID string
 	at        time.Time
-	outcome   *Outcome
-}
-
-// Outcome is how a request ended.
-type Outcome struct {
-	scheduling.Outcome
-	// ServedBy is the endpoint that served, where the proxy reported another one than the pick; else empty.
-	ServedBy string
-	// FirstToken is the time from the pick to the first token, negative where none was seen; Total that to the end.
-	FirstToken, Total time.Duration
+	outcome   *record.Ending
 }
 
 // Entry is a decision that was found.
@@ -80,8 +71,6 @@ type Entry struct {
 	Decision *decisionv1.Decision
 	// Scheduler is the one that made it, to decide it again with.
 	Scheduler *scheduling.Scheduler
-	// Outcome is nil while the request is in flight.
-	Outcome *Outcome
 }
 
 // NewRing returns an empty ring.
@@ -154,17 +143,13 @@ func (r *Ring) fit(endpoints int64, bytes int) {
 
 // Ended notes how a request ended whose decision is still there.
 func (r *Ring) Ended(f *scheduling.Flight, o scheduling.Outcome, firstToken, total time.Duration) {
-	out := &Outcome{Outcome: o, FirstToken: firstToken, Total: total}
-	out.PromptTokens = nil // another answer's later
-	if f.Endpoint != f.Picks[0] {
-		out.ServedBy = f.Endpoint.Address
-	}
+	out := record.EndingOf(f, o, firstToken, total)
 	slots := *r.slots.Load()
 	s := &slots[f.ID%uint64(len(slots))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.id == f.ID {
-		s.outcome = out
+		s.outcome = &out
 	}
 }
 
@@ -182,12 +167,13 @@ func (r *Ring) Get(id uint64) (Entry, bool) {
 
 func (r *Ring) entry(k *kept) Entry {
 	scheduler := k.cycle.Scheduler()
-	return Entry{
-		Decision: record.Of(scheduler, k.cycle, record.Meta{
-			ClientRequestID: k.requestID, UnixNano: k.at.UnixNano(), ConfigHash: r.options.ConfigHash(scheduler),
-		}),
-		Scheduler: scheduler, Outcome: k.outcome,
+	e := Entry{Scheduler: scheduler, Decision: record.Of(scheduler, k.cycle, record.Meta{
+		ClientRequestID: k.requestID, UnixNano: k.at.UnixNano(), ConfigHash: r.options.ConfigHash(scheduler),
+	})}
+	if k.outcome != nil {
+		e.Decision.Outcome = k.outcome.Record()
 	}
+	return e
 }
 
 // Find returns the newest decisions whose requests carry an id, or all where it is empty, newest first; left is how many

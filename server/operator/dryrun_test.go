@@ -24,7 +24,7 @@ func TestDryRun(t *testing.T) {
 	x := a.GetExplanation()
 	d := x.GetDecision()
 	if d.GetClientRequestId() != "mine" || d.GetRequest().GetModel() != "m" || d.GetPicks()[0] != 0 || d.GetConfigHash() != "abc" ||
-		len(d.GetCandidates()) != 3 || x.GetOutcome() != nil || len(x.GetFlips()) == 0 || x.GetReason() == "" {
+		len(d.GetCandidates()) != 3 || x.GetDecision().GetOutcome() != nil || len(x.GetFlips()) == 0 || x.GetReason() == "" {
 		t.Errorf("%v", a)
 	}
 	if n, _, _ := b.ring.Size(); n != 0 {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -73,7 +72,7 @@ func (s *Service) notFound(r *schedulerv1.ExplainRequest) error {
 // explanation is a decision in words; with what would have made it another one where flips is set.
 func explanation(e decisions.Entry, flips bool) (*schedulerv1.Explanation, error) {
 	d := e.Decision
-	x := &schedulerv1.Explanation{Decision: d, Reason: explain.Reason(d), Left: left(d), Outcome: outcome(e.Outcome)}
+	x := &schedulerv1.Explanation{Decision: d, Reason: explain.Reason(d), Left: left(d)}
 	if !flips {
 		return x, nil
 	}
@@ -120,31 +119,6 @@ func left(d *decisionv1.Decision) []*schedulerv1.Left {
 		all = append(all, &schedulerv1.Left{Filter: step.GetFilter(), Ordinals: there})
 	}
 	return all
-}
-
-func outcome(o *decisions.Outcome) *schedulerv1.Outcome {
-	if o == nil {
-		return nil
-	}
-	to := &schedulerv1.Outcome{
-		Reason: o.Reason.String(), Status: uint32(max(0, o.Status)), ServedBy: o.ServedBy, TotalMs: ms(o.Total),
-		PromptTokens: known(o.Usage.PromptTokens), CachedTokens: known(o.Usage.CachedTokens), CompletionTokens: known(o.Usage.CompletionTokens),
-	}
-	if o.FirstToken >= 0 {
-		first := ms(o.FirstToken)
-		to.TtftMs = &first
-	}
-	return to
-}
-
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-func known(n int) *uint64 {
-	if n < 0 {
-		return nil
-	}
-	v := uint64(n)
-	return &v
 }
 
 // shorten leaves the candidates out that say least, beyond a number that is not 0.

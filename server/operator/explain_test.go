@@ -97,7 +97,7 @@ func TestExplain(t *testing.T) {
 	if len(x.GetLeft()) != 1 || len(x.GetLeft()[0].GetOrdinals()) != 1 || x.GetLeft()[0].GetOrdinals()[0] != 0 || x.GetLeft()[0].GetFilter() != "gate" {
 		t.Errorf("left: %v", x.GetLeft())
 	}
-	o := x.GetOutcome()
+	o := x.GetDecision().GetOutcome()
 	if o.GetReason() != "complete" || o.GetStatus() != 200 || o.GetTtftMs() != 20 || o.GetTotalMs() != 1000 || o.GetCachedTokens() != 1440 || o.CompletionTokens != nil {
 		t.Errorf("outcome: %v", o)
 	}
@@ -121,8 +121,8 @@ func TestExplain(t *testing.T) {
 			continue
 		}
 		for i, x := range a.GetExplanations() {
-			if x.GetDecision().GetId() != tc.ids[i] || x.GetOutcome() != nil && tc.ids[i] != ended {
-				t.Errorf("%v: number %d is %d with the outcome %v", tc.request, i, x.GetDecision().GetId(), x.GetOutcome())
+			if x.GetDecision().GetId() != tc.ids[i] || x.GetDecision().GetOutcome() != nil && tc.ids[i] != ended {
+				t.Errorf("%v: number %d is %d with the outcome %v", tc.request, i, x.GetDecision().GetId(), x.GetDecision().GetOutcome())
 			}
 		}
 	}

@@ -67,7 +67,7 @@ func (t *tail) send(e decisions.Entry, missed uint64) (over bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	x.Outcome = nil
+	x.Decision.Outcome = nil // it would come for some and not for others
 	if !t.request.GetFull() {
 		shorten(x, fewCandidates)
 	}

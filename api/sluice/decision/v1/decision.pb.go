@@ -329,8 +329,10 @@ type Decision struct {
 	// By how much the first pick's total exceeds the highest total of the other candidates that passed the filters.
 	// Absent without another one; negative where a picker did not pick the highest.
 	RunnerUpMargin *float64 `protobuf:"fixed64,17,opt,name=runner_up_margin,json=runnerUpMargin,proto3,oneof" json:"runner_up_margin,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// How the request ended; absent while it is in flight, and for what was only tried. Deciding again does not read it.
+	Outcome       *Outcome `protobuf:"bytes,18,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Decision) Reset() {
@@ -480,6 +482,13 @@ func (x *Decision) GetRunnerUpMargin() float64 {
 		return *x.RunnerUpMargin
 	}
 	return 0
+}
+
+func (x *Decision) GetOutcome() *Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
 }
 
 // Request is what the decision knew of the request.
@@ -1560,11 +1569,120 @@ func (x *Scorer) GetWeight() float64 {
 	return 0
 }
 
+// Outcome is how a request ended.
+type Outcome struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How the stream ended: complete, disconnect, error or estimated.
+	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The HTTP status; 0 where none was seen.
+	Status uint32 `protobuf:"varint,2,opt,name=status,proto3" json:"status,omitempty"`
+	// The endpoint that served, where the proxy reported another one than the pick.
+	ServedBy string `protobuf:"bytes,3,opt,name=served_by,json=servedBy,proto3" json:"served_by,omitempty"`
+	// The time from the pick to the first token, in ms; absent where none was seen.
+	TtftMs *float64 `protobuf:"fixed64,4,opt,name=ttft_ms,json=ttftMs,proto3,oneof" json:"ttft_ms,omitempty"`
+	// The time from the pick to the end, in ms.
+	TotalMs float64 `protobuf:"fixed64,5,opt,name=total_ms,json=totalMs,proto3" json:"total_ms,omitempty"`
+	// What the engine counted: input tokens, of these out of the prefix cache, and generated tokens. Absent where it did not.
+	PromptTokens *uint64 `protobuf:"varint,6,opt,name=prompt_tokens,json=promptTokens,proto3,oneof" json:"prompt_tokens,omitempty"`
+	// Input tokens that came out of the prefix cache.
+	CachedTokens *uint64 `protobuf:"varint,7,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
+	// Generated tokens.
+	CompletionTokens *uint64 `protobuf:"varint,8,opt,name=completion_tokens,json=completionTokens,proto3,oneof" json:"completion_tokens,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *Outcome) Reset() {
+	*x = Outcome{}
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Outcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Outcome) ProtoMessage() {}
+
+func (x *Outcome) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
+func (*Outcome) Descriptor() ([]byte, []int) {
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Outcome) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Outcome) GetStatus() uint32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
+}
+
+func (x *Outcome) GetServedBy() string {
+	if x != nil {
+		return x.ServedBy
+	}
+	return ""
+}
+
+func (x *Outcome) GetTtftMs() float64 {
+	if x != nil && x.TtftMs != nil {
+		return *x.TtftMs
+	}
+	return 0
+}
+
+func (x *Outcome) GetTotalMs() float64 {
+	if x != nil {
+		return x.TotalMs
+	}
+	return 0
+}
+
+func (x *Outcome) GetPromptTokens() uint64 {
+	if x != nil && x.PromptTokens != nil {
+		return *x.PromptTokens
+	}
+	return 0
+}
+
+func (x *Outcome) GetCachedTokens() uint64 {
+	if x != nil && x.CachedTokens != nil {
+		return *x.CachedTokens
+	}
+	return 0
+}
+
+func (x *Outcome) GetCompletionTokens() uint64 {
+	if x != nil && x.CompletionTokens != nil {
+		return *x.CompletionTokens
+	}
+	return 0
+}
+
 var File_sluice_decision_v1_decision_proto protoreflect.FileDescriptor
 
 const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\n" +
-	"!sluice/decision/v1/decision.proto\x12\x12sluice.decision.v1\"\xeb\x05\n" +
+	"!sluice/decision/v1/decision.proto\x12\x12sluice.decision.v1\"\xa2\x06\n" +
 	"\bDecision\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12*\n" +
 	"\x11client_request_id\x18\x02 \x01(\tR\x0fclientRequestId\x12$\n" +
@@ -1586,7 +1704,8 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\x05gates\x18\x0e \x03(\v2\x1e.sluice.decision.v1.GateReportR\x05gates\x124\n" +
 	"\ascorers\x18\x0f \x03(\v2\x1a.sluice.decision.v1.ScorerR\ascorers\x12\x14\n" +
 	"\x05picks\x18\x10 \x03(\rR\x05picks\x12-\n" +
-	"\x10runner_up_margin\x18\x11 \x01(\x01H\x00R\x0erunnerUpMargin\x88\x01\x01B\x13\n" +
+	"\x10runner_up_margin\x18\x11 \x01(\x01H\x00R\x0erunnerUpMargin\x88\x01\x01\x125\n" +
+	"\aoutcome\x18\x12 \x01(\v2\x1b.sluice.decision.v1.OutcomeR\aoutcomeB\x13\n" +
 	"\x11_runner_up_margin\"\xf3\x02\n" +
 	"\aRequest\x12;\n" +
 	"\toperation\x18\x01 \x01(\x0e2\x1d.sluice.decision.v1.OperationR\toperation\x12\x14\n" +
@@ -1691,7 +1810,21 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\x06_other\"4\n" +
 	"\x06Scorer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06weight\x18\x02 \x01(\x01R\x06weight*\xb5\x01\n" +
+	"\x06weight\x18\x02 \x01(\x01R\x06weight\"\xdb\x02\n" +
+	"\aOutcome\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\rR\x06status\x12\x1b\n" +
+	"\tserved_by\x18\x03 \x01(\tR\bservedBy\x12\x1c\n" +
+	"\attft_ms\x18\x04 \x01(\x01H\x00R\x06ttftMs\x88\x01\x01\x12\x19\n" +
+	"\btotal_ms\x18\x05 \x01(\x01R\atotalMs\x12(\n" +
+	"\rprompt_tokens\x18\x06 \x01(\x04H\x01R\fpromptTokens\x88\x01\x01\x12(\n" +
+	"\rcached_tokens\x18\a \x01(\x04H\x02R\fcachedTokens\x88\x01\x01\x120\n" +
+	"\x11completion_tokens\x18\b \x01(\x04H\x03R\x10completionTokens\x88\x01\x01B\n" +
+	"\n" +
+	"\b_ttft_msB\x10\n" +
+	"\x0e_prompt_tokensB\x10\n" +
+	"\x0e_cached_tokensB\x14\n" +
+	"\x12_completion_tokens*\xb5\x01\n" +
 	"\tOperation\x12\x19\n" +
 	"\x15OPERATION_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fOPERATION_OTHER\x10\x01\x12\x12\n" +
@@ -1735,7 +1868,7 @@ func file_sluice_decision_v1_decision_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_decision_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_sluice_decision_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_sluice_decision_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_sluice_decision_v1_decision_proto_goTypes = []any{
 	(Operation)(0),                // 0: sluice.decision.v1.Operation
 	(EndpointState)(0),            // 1: sluice.decision.v1.EndpointState
@@ -1755,7 +1888,8 @@ var file_sluice_decision_v1_decision_proto_goTypes = []any{
 	(*FilterStep)(nil),            // 15: sluice.decision.v1.FilterStep
 	(*GateReport)(nil),            // 16: sluice.decision.v1.GateReport
 	(*Scorer)(nil),                // 17: sluice.decision.v1.Scorer
-	nil,                           // 18: sluice.decision.v1.Candidate.LabelsEntry
+	(*Outcome)(nil),               // 18: sluice.decision.v1.Outcome
+	nil,                           // 19: sluice.decision.v1.Candidate.LabelsEntry
 }
 var file_sluice_decision_v1_decision_proto_depIdxs = []int32{
 	5,  // 0: sluice.decision.v1.Decision.request:type_name -> sluice.decision.v1.Request
@@ -1765,22 +1899,23 @@ var file_sluice_decision_v1_decision_proto_depIdxs = []int32{
 	15, // 4: sluice.decision.v1.Decision.filter_steps:type_name -> sluice.decision.v1.FilterStep
 	16, // 5: sluice.decision.v1.Decision.gates:type_name -> sluice.decision.v1.GateReport
 	17, // 6: sluice.decision.v1.Decision.scorers:type_name -> sluice.decision.v1.Scorer
-	0,  // 7: sluice.decision.v1.Request.operation:type_name -> sluice.decision.v1.Operation
-	6,  // 8: sluice.decision.v1.Request.tokenized_prompts:type_name -> sluice.decision.v1.TokenizedPrompt
-	1,  // 9: sluice.decision.v1.Candidate.state:type_name -> sluice.decision.v1.EndpointState
-	18, // 10: sluice.decision.v1.Candidate.labels:type_name -> sluice.decision.v1.Candidate.LabelsEntry
-	2,  // 11: sluice.decision.v1.Candidate.exclusion:type_name -> sluice.decision.v1.Exclusion
-	9,  // 12: sluice.decision.v1.Candidate.prefix_cache_matches:type_name -> sluice.decision.v1.PrefixCacheMatch
-	10, // 13: sluice.decision.v1.Candidate.in_flight_loads:type_name -> sluice.decision.v1.InFlightLoad
-	11, // 14: sluice.decision.v1.Candidate.uncached_request_tokens:type_name -> sluice.decision.v1.UncachedRequestTokens
-	12, // 15: sluice.decision.v1.Candidate.engine_metrics:type_name -> sluice.decision.v1.EngineMetrics
-	13, // 16: sluice.decision.v1.Candidate.latency_predictions:type_name -> sluice.decision.v1.LatencyPrediction
-	3,  // 17: sluice.decision.v1.GateReport.verdict:type_name -> sluice.decision.v1.GateVerdict
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	18, // 7: sluice.decision.v1.Decision.outcome:type_name -> sluice.decision.v1.Outcome
+	0,  // 8: sluice.decision.v1.Request.operation:type_name -> sluice.decision.v1.Operation
+	6,  // 9: sluice.decision.v1.Request.tokenized_prompts:type_name -> sluice.decision.v1.TokenizedPrompt
+	1,  // 10: sluice.decision.v1.Candidate.state:type_name -> sluice.decision.v1.EndpointState
+	19, // 11: sluice.decision.v1.Candidate.labels:type_name -> sluice.decision.v1.Candidate.LabelsEntry
+	2,  // 12: sluice.decision.v1.Candidate.exclusion:type_name -> sluice.decision.v1.Exclusion
+	9,  // 13: sluice.decision.v1.Candidate.prefix_cache_matches:type_name -> sluice.decision.v1.PrefixCacheMatch
+	10, // 14: sluice.decision.v1.Candidate.in_flight_loads:type_name -> sluice.decision.v1.InFlightLoad
+	11, // 15: sluice.decision.v1.Candidate.uncached_request_tokens:type_name -> sluice.decision.v1.UncachedRequestTokens
+	12, // 16: sluice.decision.v1.Candidate.engine_metrics:type_name -> sluice.decision.v1.EngineMetrics
+	13, // 17: sluice.decision.v1.Candidate.latency_predictions:type_name -> sluice.decision.v1.LatencyPrediction
+	3,  // 18: sluice.decision.v1.GateReport.verdict:type_name -> sluice.decision.v1.GateVerdict
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_sluice_decision_v1_decision_proto_init() }
@@ -1791,13 +1926,14 @@ func file_sluice_decision_v1_decision_proto_init() {
 	file_sluice_decision_v1_decision_proto_msgTypes[0].OneofWrappers = []any{}
 	file_sluice_decision_v1_decision_proto_msgTypes[8].OneofWrappers = []any{}
 	file_sluice_decision_v1_decision_proto_msgTypes[12].OneofWrappers = []any{}
+	file_sluice_decision_v1_decision_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_decision_v1_decision_proto_rawDesc), len(file_sluice_decision_v1_decision_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

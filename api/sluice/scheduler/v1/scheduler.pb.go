@@ -230,10 +230,8 @@ type Explanation struct {
 	Left []*Left `protobuf:"bytes,3,rep,name=left,proto3" json:"left,omitempty"`
 	// The changes that would have made the pick another one, the smallest first. Each was tried on the recorded decision.
 	Flips []*Flip `protobuf:"bytes,4,rep,name=flips,proto3" json:"flips,omitempty"`
-	// How the request ended; absent while it is in flight, and for what was only tried.
-	Outcome *Outcome `protobuf:"bytes,5,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// How many candidates of the decision were left out of it here.
-	CandidatesLeftOut uint32 `protobuf:"varint,6,opt,name=candidates_left_out,json=candidatesLeftOut,proto3" json:"candidates_left_out,omitempty"`
+	CandidatesLeftOut uint32 `protobuf:"varint,5,opt,name=candidates_left_out,json=candidatesLeftOut,proto3" json:"candidates_left_out,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -292,13 +290,6 @@ func (x *Explanation) GetLeft() []*Left {
 func (x *Explanation) GetFlips() []*Flip {
 	if x != nil {
 		return x.Flips
-	}
-	return nil
-}
-
-func (x *Explanation) GetOutcome() *Outcome {
-	if x != nil {
-		return x.Outcome
 	}
 	return nil
 }
@@ -474,115 +465,6 @@ func (x *Flip) GetSize() float64 {
 	return 0
 }
 
-// Outcome is how a request ended.
-type Outcome struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// How the stream ended: complete, disconnect, error or estimated.
-	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The HTTP status; 0 where none was seen.
-	Status uint32 `protobuf:"varint,2,opt,name=status,proto3" json:"status,omitempty"`
-	// The endpoint that served, where the proxy reported another one than the pick.
-	ServedBy string `protobuf:"bytes,3,opt,name=served_by,json=servedBy,proto3" json:"served_by,omitempty"`
-	// The time from the pick to the first token, in ms; absent where none was seen.
-	TtftMs *float64 `protobuf:"fixed64,4,opt,name=ttft_ms,json=ttftMs,proto3,oneof" json:"ttft_ms,omitempty"`
-	// The time from the pick to the end, in ms.
-	TotalMs float64 `protobuf:"fixed64,5,opt,name=total_ms,json=totalMs,proto3" json:"total_ms,omitempty"`
-	// What the engine counted: input tokens, of these out of the prefix cache, and generated tokens. Absent where it did not.
-	PromptTokens *uint64 `protobuf:"varint,6,opt,name=prompt_tokens,json=promptTokens,proto3,oneof" json:"prompt_tokens,omitempty"`
-	// Input tokens that came out of the prefix cache.
-	CachedTokens *uint64 `protobuf:"varint,7,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
-	// Generated tokens.
-	CompletionTokens *uint64 `protobuf:"varint,8,opt,name=completion_tokens,json=completionTokens,proto3,oneof" json:"completion_tokens,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
-}
-
-func (x *Outcome) Reset() {
-	*x = Outcome{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[5]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Outcome) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Outcome) ProtoMessage() {}
-
-func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[5]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
-func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{5}
-}
-
-func (x *Outcome) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
-}
-
-func (x *Outcome) GetStatus() uint32 {
-	if x != nil {
-		return x.Status
-	}
-	return 0
-}
-
-func (x *Outcome) GetServedBy() string {
-	if x != nil {
-		return x.ServedBy
-	}
-	return ""
-}
-
-func (x *Outcome) GetTtftMs() float64 {
-	if x != nil && x.TtftMs != nil {
-		return *x.TtftMs
-	}
-	return 0
-}
-
-func (x *Outcome) GetTotalMs() float64 {
-	if x != nil {
-		return x.TotalMs
-	}
-	return 0
-}
-
-func (x *Outcome) GetPromptTokens() uint64 {
-	if x != nil && x.PromptTokens != nil {
-		return *x.PromptTokens
-	}
-	return 0
-}
-
-func (x *Outcome) GetCachedTokens() uint64 {
-	if x != nil && x.CachedTokens != nil {
-		return *x.CachedTokens
-	}
-	return 0
-}
-
-func (x *Outcome) GetCompletionTokens() uint64 {
-	if x != nil && x.CompletionTokens != nil {
-		return *x.CompletionTokens
-	}
-	return 0
-}
-
 // Header is a request header.
 type Header struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -596,7 +478,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[6]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -608,7 +490,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[6]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -621,7 +503,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{6}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Header) GetName() string {
@@ -659,7 +541,7 @@ type DryRunRequest struct {
 
 func (x *DryRunRequest) Reset() {
 	*x = DryRunRequest{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[7]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +553,7 @@ func (x *DryRunRequest) String() string {
 func (*DryRunRequest) ProtoMessage() {}
 
 func (x *DryRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[7]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +566,7 @@ func (x *DryRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DryRunRequest.ProtoReflect.Descriptor instead.
 func (*DryRunRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{7}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DryRunRequest) GetPath() string {
@@ -740,7 +622,7 @@ type DryRunResponse struct {
 
 func (x *DryRunResponse) Reset() {
 	*x = DryRunResponse{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[8]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -752,7 +634,7 @@ func (x *DryRunResponse) String() string {
 func (*DryRunResponse) ProtoMessage() {}
 
 func (x *DryRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[8]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -765,7 +647,7 @@ func (x *DryRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DryRunResponse.ProtoReflect.Descriptor instead.
 func (*DryRunResponse) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{8}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DryRunResponse) GetExplanation() *Explanation {
@@ -798,7 +680,7 @@ type TailDecisionsRequest struct {
 
 func (x *TailDecisionsRequest) Reset() {
 	*x = TailDecisionsRequest{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[9]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +692,7 @@ func (x *TailDecisionsRequest) String() string {
 func (*TailDecisionsRequest) ProtoMessage() {}
 
 func (x *TailDecisionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[9]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +705,7 @@ func (x *TailDecisionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailDecisionsRequest.ProtoReflect.Descriptor instead.
 func (*TailDecisionsRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{9}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TailDecisionsRequest) GetModel() string {
@@ -878,7 +760,7 @@ func (x *TailDecisionsRequest) GetLimit() uint32 {
 // TailDecisionsResponse is one decision.
 type TailDecisionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The decision, without flips and outcome.
+	// The decision, without flips and without its outcome.
 	Explanation *Explanation `protobuf:"bytes,1,opt,name=explanation,proto3" json:"explanation,omitempty"`
 	// How many decisions were not sent since the last one because the reader was too slow.
 	Missed        uint64 `protobuf:"varint,2,opt,name=missed,proto3" json:"missed,omitempty"`
@@ -888,7 +770,7 @@ type TailDecisionsResponse struct {
 
 func (x *TailDecisionsResponse) Reset() {
 	*x = TailDecisionsResponse{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[10]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +782,7 @@ func (x *TailDecisionsResponse) String() string {
 func (*TailDecisionsResponse) ProtoMessage() {}
 
 func (x *TailDecisionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[10]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +795,7 @@ func (x *TailDecisionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailDecisionsResponse.ProtoReflect.Descriptor instead.
 func (*TailDecisionsResponse) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{10}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TailDecisionsResponse) GetExplanation() *Explanation {
@@ -939,7 +821,7 @@ type ListEndpointsRequest struct {
 
 func (x *ListEndpointsRequest) Reset() {
 	*x = ListEndpointsRequest{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[11]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -951,7 +833,7 @@ func (x *ListEndpointsRequest) String() string {
 func (*ListEndpointsRequest) ProtoMessage() {}
 
 func (x *ListEndpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[11]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -964,7 +846,7 @@ func (x *ListEndpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEndpointsRequest.ProtoReflect.Descriptor instead.
 func (*ListEndpointsRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{11}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{10}
 }
 
 // ListEndpointsResponse has them in the order of their ordinals.
@@ -978,7 +860,7 @@ type ListEndpointsResponse struct {
 
 func (x *ListEndpointsResponse) Reset() {
 	*x = ListEndpointsResponse{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[12]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +872,7 @@ func (x *ListEndpointsResponse) String() string {
 func (*ListEndpointsResponse) ProtoMessage() {}
 
 func (x *ListEndpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[12]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +885,7 @@ func (x *ListEndpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEndpointsResponse.ProtoReflect.Descriptor instead.
 func (*ListEndpointsResponse) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{12}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListEndpointsResponse) GetEndpoints() []*Endpoint {
@@ -1044,7 +926,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[13]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +938,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[13]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +951,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{13}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -1173,7 +1055,7 @@ type CacheKnowledge struct {
 
 func (x *CacheKnowledge) Reset() {
 	*x = CacheKnowledge{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[14]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1067,7 @@ func (x *CacheKnowledge) String() string {
 func (*CacheKnowledge) ProtoMessage() {}
 
 func (x *CacheKnowledge) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[14]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1080,7 @@ func (x *CacheKnowledge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheKnowledge.ProtoReflect.Descriptor instead.
 func (*CacheKnowledge) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{14}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CacheKnowledge) GetProducer() string {
@@ -1263,7 +1145,7 @@ type LearntRates struct {
 
 func (x *LearntRates) Reset() {
 	*x = LearntRates{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[15]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1157,7 @@ func (x *LearntRates) String() string {
 func (*LearntRates) ProtoMessage() {}
 
 func (x *LearntRates) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[15]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1170,7 @@ func (x *LearntRates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearntRates.ProtoReflect.Descriptor instead.
 func (*LearntRates) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{15}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LearntRates) GetPrefillTokensPerSecond() float64 {
@@ -1320,7 +1202,7 @@ type LookupPrefixRequest struct {
 
 func (x *LookupPrefixRequest) Reset() {
 	*x = LookupPrefixRequest{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[16]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1214,7 @@ func (x *LookupPrefixRequest) String() string {
 func (*LookupPrefixRequest) ProtoMessage() {}
 
 func (x *LookupPrefixRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[16]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1227,7 @@ func (x *LookupPrefixRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupPrefixRequest.ProtoReflect.Descriptor instead.
 func (*LookupPrefixRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{16}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LookupPrefixRequest) GetPath() string {
@@ -1384,7 +1266,7 @@ type LookupPrefixResponse struct {
 
 func (x *LookupPrefixResponse) Reset() {
 	*x = LookupPrefixResponse{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[17]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1278,7 @@ func (x *LookupPrefixResponse) String() string {
 func (*LookupPrefixResponse) ProtoMessage() {}
 
 func (x *LookupPrefixResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[17]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1291,7 @@ func (x *LookupPrefixResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupPrefixResponse.ProtoReflect.Descriptor instead.
 func (*LookupPrefixResponse) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{17}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LookupPrefixResponse) GetTokenizedPrompts() []*v1.TokenizedPrompt {
@@ -1448,7 +1330,7 @@ type PrefixHolder struct {
 
 func (x *PrefixHolder) Reset() {
 	*x = PrefixHolder{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[18]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1342,7 @@ func (x *PrefixHolder) String() string {
 func (*PrefixHolder) ProtoMessage() {}
 
 func (x *PrefixHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[18]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1355,7 @@ func (x *PrefixHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixHolder.ProtoReflect.Descriptor instead.
 func (*PrefixHolder) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{18}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PrefixHolder) GetAddress() string {
@@ -1506,7 +1388,7 @@ type GetIndexStatsRequest struct {
 
 func (x *GetIndexStatsRequest) Reset() {
 	*x = GetIndexStatsRequest{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[19]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1400,7 @@ func (x *GetIndexStatsRequest) String() string {
 func (*GetIndexStatsRequest) ProtoMessage() {}
 
 func (x *GetIndexStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[19]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1413,7 @@ func (x *GetIndexStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetIndexStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetIndexStatsRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{19}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{18}
 }
 
 // GetIndexStatsResponse has one entry per producer.
@@ -1545,7 +1427,7 @@ type GetIndexStatsResponse struct {
 
 func (x *GetIndexStatsResponse) Reset() {
 	*x = GetIndexStatsResponse{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[20]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1557,7 +1439,7 @@ func (x *GetIndexStatsResponse) String() string {
 func (*GetIndexStatsResponse) ProtoMessage() {}
 
 func (x *GetIndexStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[20]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1570,7 +1452,7 @@ func (x *GetIndexStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetIndexStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetIndexStatsResponse) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{20}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetIndexStatsResponse) GetIndices() []*IndexStats {
@@ -1609,7 +1491,7 @@ type IndexStats struct {
 
 func (x *IndexStats) Reset() {
 	*x = IndexStats{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[21]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1503,7 @@ func (x *IndexStats) String() string {
 func (*IndexStats) ProtoMessage() {}
 
 func (x *IndexStats) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[21]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1516,7 @@ func (x *IndexStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexStats.ProtoReflect.Descriptor instead.
 func (*IndexStats) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{21}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *IndexStats) GetProducer() string {
@@ -1718,7 +1600,7 @@ type ListStreamsRequest struct {
 
 func (x *ListStreamsRequest) Reset() {
 	*x = ListStreamsRequest{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[22]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +1612,7 @@ func (x *ListStreamsRequest) String() string {
 func (*ListStreamsRequest) ProtoMessage() {}
 
 func (x *ListStreamsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[22]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +1625,7 @@ func (x *ListStreamsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStreamsRequest.ProtoReflect.Descriptor instead.
 func (*ListStreamsRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{22}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListStreamsRequest) GetLimit() uint32 {
@@ -1766,7 +1648,7 @@ type ListStreamsResponse struct {
 
 func (x *ListStreamsResponse) Reset() {
 	*x = ListStreamsResponse{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[23]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +1660,7 @@ func (x *ListStreamsResponse) String() string {
 func (*ListStreamsResponse) ProtoMessage() {}
 
 func (x *ListStreamsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[23]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +1673,7 @@ func (x *ListStreamsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStreamsResponse.ProtoReflect.Descriptor instead.
 func (*ListStreamsResponse) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{23}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListStreamsResponse) GetStreams() []*Stream {
@@ -1831,7 +1713,7 @@ type Stream struct {
 
 func (x *Stream) Reset() {
 	*x = Stream{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[24]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +1725,7 @@ func (x *Stream) String() string {
 func (*Stream) ProtoMessage() {}
 
 func (x *Stream) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[24]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +1738,7 @@ func (x *Stream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stream.ProtoReflect.Descriptor instead.
 func (*Stream) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{24}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Stream) GetId() uint64 {
@@ -1917,7 +1799,7 @@ type GetConfigRequest struct {
 
 func (x *GetConfigRequest) Reset() {
 	*x = GetConfigRequest{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[25]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +1811,7 @@ func (x *GetConfigRequest) String() string {
 func (*GetConfigRequest) ProtoMessage() {}
 
 func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[25]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +1824,7 @@ func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
 func (*GetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{25}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{24}
 }
 
 // GetConfigResponse is the configuration in force.
@@ -1966,7 +1848,7 @@ type GetConfigResponse struct {
 
 func (x *GetConfigResponse) Reset() {
 	*x = GetConfigResponse{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[26]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +1860,7 @@ func (x *GetConfigResponse) String() string {
 func (*GetConfigResponse) ProtoMessage() {}
 
 func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[26]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +1873,7 @@ func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
 func (*GetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{26}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetConfigResponse) GetYaml() string {
@@ -2047,7 +1929,7 @@ type SetLogLevelRequest struct {
 
 func (x *SetLogLevelRequest) Reset() {
 	*x = SetLogLevelRequest{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[27]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +1941,7 @@ func (x *SetLogLevelRequest) String() string {
 func (*SetLogLevelRequest) ProtoMessage() {}
 
 func (x *SetLogLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[27]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +1954,7 @@ func (x *SetLogLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLogLevelRequest.ProtoReflect.Descriptor instead.
 func (*SetLogLevelRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{27}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetLogLevelRequest) GetLevel() string {
@@ -2093,7 +1975,7 @@ type SetLogLevelResponse struct {
 
 func (x *SetLogLevelResponse) Reset() {
 	*x = SetLogLevelResponse{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[28]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +1987,7 @@ func (x *SetLogLevelResponse) String() string {
 func (*SetLogLevelResponse) ProtoMessage() {}
 
 func (x *SetLogLevelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[28]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2000,7 @@ func (x *SetLogLevelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLogLevelResponse.ProtoReflect.Descriptor instead.
 func (*SetLogLevelResponse) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{28}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetLogLevelResponse) GetPrevious() string {
@@ -2137,7 +2019,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[29]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2149,7 +2031,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[29]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2162,7 +2044,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{29}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{28}
 }
 
 // DrainResponse is sent before the draining begins.
@@ -2178,7 +2060,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[30]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2190,7 +2072,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[30]
+	mi := &file_sluice_scheduler_v1_scheduler_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2203,7 +2085,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{30}
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DrainResponse) GetOpenStreams() uint64 {
@@ -2233,14 +2115,13 @@ const file_sluice_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x0emax_candidates\x18\x04 \x01(\rR\rmaxCandidates\"r\n" +
 	"\x0fExplainResponse\x12D\n" +
 	"\fexplanations\x18\x01 \x03(\v2 .sluice.scheduler.v1.ExplanationR\fexplanations\x12\x19\n" +
-	"\bleft_out\x18\x02 \x01(\rR\aleftOut\"\xa7\x02\n" +
+	"\bleft_out\x18\x02 \x01(\rR\aleftOut\"\xef\x01\n" +
 	"\vExplanation\x128\n" +
 	"\bdecision\x18\x01 \x01(\v2\x1c.sluice.decision.v1.DecisionR\bdecision\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12-\n" +
 	"\x04left\x18\x03 \x03(\v2\x19.sluice.scheduler.v1.LeftR\x04left\x12/\n" +
-	"\x05flips\x18\x04 \x03(\v2\x19.sluice.scheduler.v1.FlipR\x05flips\x126\n" +
-	"\aoutcome\x18\x05 \x01(\v2\x1c.sluice.scheduler.v1.OutcomeR\aoutcome\x12.\n" +
-	"\x13candidates_left_out\x18\x06 \x01(\rR\x11candidatesLeftOut\":\n" +
+	"\x05flips\x18\x04 \x03(\v2\x19.sluice.scheduler.v1.FlipR\x05flips\x12.\n" +
+	"\x13candidates_left_out\x18\x05 \x01(\rR\x11candidatesLeftOut\":\n" +
 	"\x04Left\x12\x16\n" +
 	"\x06filter\x18\x01 \x01(\tR\x06filter\x12\x1a\n" +
 	"\bordinals\x18\x02 \x03(\rR\bordinals\"\xdd\x01\n" +
@@ -2254,21 +2135,7 @@ const file_sluice_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x05words\x18\a \x01(\tR\x05words\x12\x12\n" +
 	"\x04size\x18\b \x01(\x01R\x04sizeB\n" +
 	"\n" +
-	"\b_ordinal\"\xdb\x02\n" +
-	"\aOutcome\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06status\x18\x02 \x01(\rR\x06status\x12\x1b\n" +
-	"\tserved_by\x18\x03 \x01(\tR\bservedBy\x12\x1c\n" +
-	"\attft_ms\x18\x04 \x01(\x01H\x00R\x06ttftMs\x88\x01\x01\x12\x19\n" +
-	"\btotal_ms\x18\x05 \x01(\x01R\atotalMs\x12(\n" +
-	"\rprompt_tokens\x18\x06 \x01(\x04H\x01R\fpromptTokens\x88\x01\x01\x12(\n" +
-	"\rcached_tokens\x18\a \x01(\x04H\x02R\fcachedTokens\x88\x01\x01\x120\n" +
-	"\x11completion_tokens\x18\b \x01(\x04H\x03R\x10completionTokens\x88\x01\x01B\n" +
-	"\n" +
-	"\b_ttft_msB\x10\n" +
-	"\x0e_prompt_tokensB\x10\n" +
-	"\x0e_cached_tokensB\x14\n" +
-	"\x12_completion_tokens\"2\n" +
+	"\b_ordinal\"2\n" +
 	"\x06Header\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"\xca\x01\n" +
@@ -2425,7 +2292,7 @@ func file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_scheduler_v1_scheduler_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sluice_scheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_sluice_scheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_sluice_scheduler_v1_scheduler_proto_goTypes = []any{
 	(Input)(0),                    // 0: sluice.scheduler.v1.Input
 	(*ExplainRequest)(nil),        // 1: sluice.scheduler.v1.ExplainRequest
@@ -2433,98 +2300,96 @@ var file_sluice_scheduler_v1_scheduler_proto_goTypes = []any{
 	(*Explanation)(nil),           // 3: sluice.scheduler.v1.Explanation
 	(*Left)(nil),                  // 4: sluice.scheduler.v1.Left
 	(*Flip)(nil),                  // 5: sluice.scheduler.v1.Flip
-	(*Outcome)(nil),               // 6: sluice.scheduler.v1.Outcome
-	(*Header)(nil),                // 7: sluice.scheduler.v1.Header
-	(*DryRunRequest)(nil),         // 8: sluice.scheduler.v1.DryRunRequest
-	(*DryRunResponse)(nil),        // 9: sluice.scheduler.v1.DryRunResponse
-	(*TailDecisionsRequest)(nil),  // 10: sluice.scheduler.v1.TailDecisionsRequest
-	(*TailDecisionsResponse)(nil), // 11: sluice.scheduler.v1.TailDecisionsResponse
-	(*ListEndpointsRequest)(nil),  // 12: sluice.scheduler.v1.ListEndpointsRequest
-	(*ListEndpointsResponse)(nil), // 13: sluice.scheduler.v1.ListEndpointsResponse
-	(*Endpoint)(nil),              // 14: sluice.scheduler.v1.Endpoint
-	(*CacheKnowledge)(nil),        // 15: sluice.scheduler.v1.CacheKnowledge
-	(*LearntRates)(nil),           // 16: sluice.scheduler.v1.LearntRates
-	(*LookupPrefixRequest)(nil),   // 17: sluice.scheduler.v1.LookupPrefixRequest
-	(*LookupPrefixResponse)(nil),  // 18: sluice.scheduler.v1.LookupPrefixResponse
-	(*PrefixHolder)(nil),          // 19: sluice.scheduler.v1.PrefixHolder
-	(*GetIndexStatsRequest)(nil),  // 20: sluice.scheduler.v1.GetIndexStatsRequest
-	(*GetIndexStatsResponse)(nil), // 21: sluice.scheduler.v1.GetIndexStatsResponse
-	(*IndexStats)(nil),            // 22: sluice.scheduler.v1.IndexStats
-	(*ListStreamsRequest)(nil),    // 23: sluice.scheduler.v1.ListStreamsRequest
-	(*ListStreamsResponse)(nil),   // 24: sluice.scheduler.v1.ListStreamsResponse
-	(*Stream)(nil),                // 25: sluice.scheduler.v1.Stream
-	(*GetConfigRequest)(nil),      // 26: sluice.scheduler.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),     // 27: sluice.scheduler.v1.GetConfigResponse
-	(*SetLogLevelRequest)(nil),    // 28: sluice.scheduler.v1.SetLogLevelRequest
-	(*SetLogLevelResponse)(nil),   // 29: sluice.scheduler.v1.SetLogLevelResponse
-	(*DrainRequest)(nil),          // 30: sluice.scheduler.v1.DrainRequest
-	(*DrainResponse)(nil),         // 31: sluice.scheduler.v1.DrainResponse
-	nil,                           // 32: sluice.scheduler.v1.Endpoint.LabelsEntry
-	nil,                           // 33: sluice.scheduler.v1.IndexStats.SourcesEntry
-	(*v1.Decision)(nil),           // 34: sluice.decision.v1.Decision
-	(v1.GateVerdict)(0),           // 35: sluice.decision.v1.GateVerdict
-	(v1.EndpointState)(0),         // 36: sluice.decision.v1.EndpointState
-	(*v1.InFlightLoad)(nil),       // 37: sluice.decision.v1.InFlightLoad
-	(*v1.EngineMetrics)(nil),      // 38: sluice.decision.v1.EngineMetrics
-	(*v1.TokenizedPrompt)(nil),    // 39: sluice.decision.v1.TokenizedPrompt
-	(*v1.Fault)(nil),              // 40: sluice.decision.v1.Fault
-	(*v1.PrefixCacheMatch)(nil),   // 41: sluice.decision.v1.PrefixCacheMatch
-	(*durationpb.Duration)(nil),   // 42: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
+	(*Header)(nil),                // 6: sluice.scheduler.v1.Header
+	(*DryRunRequest)(nil),         // 7: sluice.scheduler.v1.DryRunRequest
+	(*DryRunResponse)(nil),        // 8: sluice.scheduler.v1.DryRunResponse
+	(*TailDecisionsRequest)(nil),  // 9: sluice.scheduler.v1.TailDecisionsRequest
+	(*TailDecisionsResponse)(nil), // 10: sluice.scheduler.v1.TailDecisionsResponse
+	(*ListEndpointsRequest)(nil),  // 11: sluice.scheduler.v1.ListEndpointsRequest
+	(*ListEndpointsResponse)(nil), // 12: sluice.scheduler.v1.ListEndpointsResponse
+	(*Endpoint)(nil),              // 13: sluice.scheduler.v1.Endpoint
+	(*CacheKnowledge)(nil),        // 14: sluice.scheduler.v1.CacheKnowledge
+	(*LearntRates)(nil),           // 15: sluice.scheduler.v1.LearntRates
+	(*LookupPrefixRequest)(nil),   // 16: sluice.scheduler.v1.LookupPrefixRequest
+	(*LookupPrefixResponse)(nil),  // 17: sluice.scheduler.v1.LookupPrefixResponse
+	(*PrefixHolder)(nil),          // 18: sluice.scheduler.v1.PrefixHolder
+	(*GetIndexStatsRequest)(nil),  // 19: sluice.scheduler.v1.GetIndexStatsRequest
+	(*GetIndexStatsResponse)(nil), // 20: sluice.scheduler.v1.GetIndexStatsResponse
+	(*IndexStats)(nil),            // 21: sluice.scheduler.v1.IndexStats
+	(*ListStreamsRequest)(nil),    // 22: sluice.scheduler.v1.ListStreamsRequest
+	(*ListStreamsResponse)(nil),   // 23: sluice.scheduler.v1.ListStreamsResponse
+	(*Stream)(nil),                // 24: sluice.scheduler.v1.Stream
+	(*GetConfigRequest)(nil),      // 25: sluice.scheduler.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),     // 26: sluice.scheduler.v1.GetConfigResponse
+	(*SetLogLevelRequest)(nil),    // 27: sluice.scheduler.v1.SetLogLevelRequest
+	(*SetLogLevelResponse)(nil),   // 28: sluice.scheduler.v1.SetLogLevelResponse
+	(*DrainRequest)(nil),          // 29: sluice.scheduler.v1.DrainRequest
+	(*DrainResponse)(nil),         // 30: sluice.scheduler.v1.DrainResponse
+	nil,                           // 31: sluice.scheduler.v1.Endpoint.LabelsEntry
+	nil,                           // 32: sluice.scheduler.v1.IndexStats.SourcesEntry
+	(*v1.Decision)(nil),           // 33: sluice.decision.v1.Decision
+	(v1.GateVerdict)(0),           // 34: sluice.decision.v1.GateVerdict
+	(v1.EndpointState)(0),         // 35: sluice.decision.v1.EndpointState
+	(*v1.InFlightLoad)(nil),       // 36: sluice.decision.v1.InFlightLoad
+	(*v1.EngineMetrics)(nil),      // 37: sluice.decision.v1.EngineMetrics
+	(*v1.TokenizedPrompt)(nil),    // 38: sluice.decision.v1.TokenizedPrompt
+	(*v1.Fault)(nil),              // 39: sluice.decision.v1.Fault
+	(*v1.PrefixCacheMatch)(nil),   // 40: sluice.decision.v1.PrefixCacheMatch
+	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
 }
 var file_sluice_scheduler_v1_scheduler_proto_depIdxs = []int32{
 	3,  // 0: sluice.scheduler.v1.ExplainResponse.explanations:type_name -> sluice.scheduler.v1.Explanation
-	34, // 1: sluice.scheduler.v1.Explanation.decision:type_name -> sluice.decision.v1.Decision
+	33, // 1: sluice.scheduler.v1.Explanation.decision:type_name -> sluice.decision.v1.Decision
 	4,  // 2: sluice.scheduler.v1.Explanation.left:type_name -> sluice.scheduler.v1.Left
 	5,  // 3: sluice.scheduler.v1.Explanation.flips:type_name -> sluice.scheduler.v1.Flip
-	6,  // 4: sluice.scheduler.v1.Explanation.outcome:type_name -> sluice.scheduler.v1.Outcome
-	0,  // 5: sluice.scheduler.v1.Flip.input:type_name -> sluice.scheduler.v1.Input
-	7,  // 6: sluice.scheduler.v1.DryRunRequest.headers:type_name -> sluice.scheduler.v1.Header
-	3,  // 7: sluice.scheduler.v1.DryRunResponse.explanation:type_name -> sluice.scheduler.v1.Explanation
-	35, // 8: sluice.scheduler.v1.TailDecisionsRequest.verdicts:type_name -> sluice.decision.v1.GateVerdict
-	3,  // 9: sluice.scheduler.v1.TailDecisionsResponse.explanation:type_name -> sluice.scheduler.v1.Explanation
-	14, // 10: sluice.scheduler.v1.ListEndpointsResponse.endpoints:type_name -> sluice.scheduler.v1.Endpoint
-	36, // 11: sluice.scheduler.v1.Endpoint.state:type_name -> sluice.decision.v1.EndpointState
-	32, // 12: sluice.scheduler.v1.Endpoint.labels:type_name -> sluice.scheduler.v1.Endpoint.LabelsEntry
-	37, // 13: sluice.scheduler.v1.Endpoint.in_flight:type_name -> sluice.decision.v1.InFlightLoad
-	38, // 14: sluice.scheduler.v1.Endpoint.engine_metrics:type_name -> sluice.decision.v1.EngineMetrics
-	15, // 15: sluice.scheduler.v1.Endpoint.caches:type_name -> sluice.scheduler.v1.CacheKnowledge
-	16, // 16: sluice.scheduler.v1.Endpoint.rates:type_name -> sluice.scheduler.v1.LearntRates
-	39, // 17: sluice.scheduler.v1.LookupPrefixResponse.tokenized_prompts:type_name -> sluice.decision.v1.TokenizedPrompt
-	19, // 18: sluice.scheduler.v1.LookupPrefixResponse.holders:type_name -> sluice.scheduler.v1.PrefixHolder
-	40, // 19: sluice.scheduler.v1.LookupPrefixResponse.faults:type_name -> sluice.decision.v1.Fault
-	41, // 20: sluice.scheduler.v1.PrefixHolder.match:type_name -> sluice.decision.v1.PrefixCacheMatch
-	22, // 21: sluice.scheduler.v1.GetIndexStatsResponse.indices:type_name -> sluice.scheduler.v1.IndexStats
-	33, // 22: sluice.scheduler.v1.IndexStats.sources:type_name -> sluice.scheduler.v1.IndexStats.SourcesEntry
-	25, // 23: sluice.scheduler.v1.ListStreamsResponse.streams:type_name -> sluice.scheduler.v1.Stream
-	42, // 24: sluice.scheduler.v1.Stream.age:type_name -> google.protobuf.Duration
-	43, // 25: sluice.scheduler.v1.GetConfigResponse.since:type_name -> google.protobuf.Timestamp
-	42, // 26: sluice.scheduler.v1.DrainResponse.grace_period:type_name -> google.protobuf.Duration
-	1,  // 27: sluice.scheduler.v1.SchedulerService.Explain:input_type -> sluice.scheduler.v1.ExplainRequest
-	8,  // 28: sluice.scheduler.v1.SchedulerService.DryRun:input_type -> sluice.scheduler.v1.DryRunRequest
-	10, // 29: sluice.scheduler.v1.SchedulerService.TailDecisions:input_type -> sluice.scheduler.v1.TailDecisionsRequest
-	12, // 30: sluice.scheduler.v1.SchedulerService.ListEndpoints:input_type -> sluice.scheduler.v1.ListEndpointsRequest
-	17, // 31: sluice.scheduler.v1.SchedulerService.LookupPrefix:input_type -> sluice.scheduler.v1.LookupPrefixRequest
-	20, // 32: sluice.scheduler.v1.SchedulerService.GetIndexStats:input_type -> sluice.scheduler.v1.GetIndexStatsRequest
-	23, // 33: sluice.scheduler.v1.SchedulerService.ListStreams:input_type -> sluice.scheduler.v1.ListStreamsRequest
-	26, // 34: sluice.scheduler.v1.SchedulerService.GetConfig:input_type -> sluice.scheduler.v1.GetConfigRequest
-	28, // 35: sluice.scheduler.v1.SchedulerService.SetLogLevel:input_type -> sluice.scheduler.v1.SetLogLevelRequest
-	30, // 36: sluice.scheduler.v1.SchedulerService.Drain:input_type -> sluice.scheduler.v1.DrainRequest
-	2,  // 37: sluice.scheduler.v1.SchedulerService.Explain:output_type -> sluice.scheduler.v1.ExplainResponse
-	9,  // 38: sluice.scheduler.v1.SchedulerService.DryRun:output_type -> sluice.scheduler.v1.DryRunResponse
-	11, // 39: sluice.scheduler.v1.SchedulerService.TailDecisions:output_type -> sluice.scheduler.v1.TailDecisionsResponse
-	13, // 40: sluice.scheduler.v1.SchedulerService.ListEndpoints:output_type -> sluice.scheduler.v1.ListEndpointsResponse
-	18, // 41: sluice.scheduler.v1.SchedulerService.LookupPrefix:output_type -> sluice.scheduler.v1.LookupPrefixResponse
-	21, // 42: sluice.scheduler.v1.SchedulerService.GetIndexStats:output_type -> sluice.scheduler.v1.GetIndexStatsResponse
-	24, // 43: sluice.scheduler.v1.SchedulerService.ListStreams:output_type -> sluice.scheduler.v1.ListStreamsResponse
-	27, // 44: sluice.scheduler.v1.SchedulerService.GetConfig:output_type -> sluice.scheduler.v1.GetConfigResponse
-	29, // 45: sluice.scheduler.v1.SchedulerService.SetLogLevel:output_type -> sluice.scheduler.v1.SetLogLevelResponse
-	31, // 46: sluice.scheduler.v1.SchedulerService.Drain:output_type -> sluice.scheduler.v1.DrainResponse
-	37, // [37:47] is the sub-list for method output_type
-	27, // [27:37] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	0,  // 4: sluice.scheduler.v1.Flip.input:type_name -> sluice.scheduler.v1.Input
+	6,  // 5: sluice.scheduler.v1.DryRunRequest.headers:type_name -> sluice.scheduler.v1.Header
+	3,  // 6: sluice.scheduler.v1.DryRunResponse.explanation:type_name -> sluice.scheduler.v1.Explanation
+	34, // 7: sluice.scheduler.v1.TailDecisionsRequest.verdicts:type_name -> sluice.decision.v1.GateVerdict
+	3,  // 8: sluice.scheduler.v1.TailDecisionsResponse.explanation:type_name -> sluice.scheduler.v1.Explanation
+	13, // 9: sluice.scheduler.v1.ListEndpointsResponse.endpoints:type_name -> sluice.scheduler.v1.Endpoint
+	35, // 10: sluice.scheduler.v1.Endpoint.state:type_name -> sluice.decision.v1.EndpointState
+	31, // 11: sluice.scheduler.v1.Endpoint.labels:type_name -> sluice.scheduler.v1.Endpoint.LabelsEntry
+	36, // 12: sluice.scheduler.v1.Endpoint.in_flight:type_name -> sluice.decision.v1.InFlightLoad
+	37, // 13: sluice.scheduler.v1.Endpoint.engine_metrics:type_name -> sluice.decision.v1.EngineMetrics
+	14, // 14: sluice.scheduler.v1.Endpoint.caches:type_name -> sluice.scheduler.v1.CacheKnowledge
+	15, // 15: sluice.scheduler.v1.Endpoint.rates:type_name -> sluice.scheduler.v1.LearntRates
+	38, // 16: sluice.scheduler.v1.LookupPrefixResponse.tokenized_prompts:type_name -> sluice.decision.v1.TokenizedPrompt
+	18, // 17: sluice.scheduler.v1.LookupPrefixResponse.holders:type_name -> sluice.scheduler.v1.PrefixHolder
+	39, // 18: sluice.scheduler.v1.LookupPrefixResponse.faults:type_name -> sluice.decision.v1.Fault
+	40, // 19: sluice.scheduler.v1.PrefixHolder.match:type_name -> sluice.decision.v1.PrefixCacheMatch
+	21, // 20: sluice.scheduler.v1.GetIndexStatsResponse.indices:type_name -> sluice.scheduler.v1.IndexStats
+	32, // 21: sluice.scheduler.v1.IndexStats.sources:type_name -> sluice.scheduler.v1.IndexStats.SourcesEntry
+	24, // 22: sluice.scheduler.v1.ListStreamsResponse.streams:type_name -> sluice.scheduler.v1.Stream
+	41, // 23: sluice.scheduler.v1.Stream.age:type_name -> google.protobuf.Duration
+	42, // 24: sluice.scheduler.v1.GetConfigResponse.since:type_name -> google.protobuf.Timestamp
+	41, // 25: sluice.scheduler.v1.DrainResponse.grace_period:type_name -> google.protobuf.Duration
+	1,  // 26: sluice.scheduler.v1.SchedulerService.Explain:input_type -> sluice.scheduler.v1.ExplainRequest
+	7,  // 27: sluice.scheduler.v1.SchedulerService.DryRun:input_type -> sluice.scheduler.v1.DryRunRequest
+	9,  // 28: sluice.scheduler.v1.SchedulerService.TailDecisions:input_type -> sluice.scheduler.v1.TailDecisionsRequest
+	11, // 29: sluice.scheduler.v1.SchedulerService.ListEndpoints:input_type -> sluice.scheduler.v1.ListEndpointsRequest
+	16, // 30: sluice.scheduler.v1.SchedulerService.LookupPrefix:input_type -> sluice.scheduler.v1.LookupPrefixRequest
+	19, // 31: sluice.scheduler.v1.SchedulerService.GetIndexStats:input_type -> sluice.scheduler.v1.GetIndexStatsRequest
+	22, // 32: sluice.scheduler.v1.SchedulerService.ListStreams:input_type -> sluice.scheduler.v1.ListStreamsRequest
+	25, // 33: sluice.scheduler.v1.SchedulerService.GetConfig:input_type -> sluice.scheduler.v1.GetConfigRequest
+	27, // 34: sluice.scheduler.v1.SchedulerService.SetLogLevel:input_type -> sluice.scheduler.v1.SetLogLevelRequest
+	29, // 35: sluice.scheduler.v1.SchedulerService.Drain:input_type -> sluice.scheduler.v1.DrainRequest
+	2,  // 36: sluice.scheduler.v1.SchedulerService.Explain:output_type -> sluice.scheduler.v1.ExplainResponse
+	8,  // 37: sluice.scheduler.v1.SchedulerService.DryRun:output_type -> sluice.scheduler.v1.DryRunResponse
+	10, // 38: sluice.scheduler.v1.SchedulerService.TailDecisions:output_type -> sluice.scheduler.v1.TailDecisionsResponse
+	12, // 39: sluice.scheduler.v1.SchedulerService.ListEndpoints:output_type -> sluice.scheduler.v1.ListEndpointsResponse
+	17, // 40: sluice.scheduler.v1.SchedulerService.LookupPrefix:output_type -> sluice.scheduler.v1.LookupPrefixResponse
+	20, // 41: sluice.scheduler.v1.SchedulerService.GetIndexStats:output_type -> sluice.scheduler.v1.GetIndexStatsResponse
+	23, // 42: sluice.scheduler.v1.SchedulerService.ListStreams:output_type -> sluice.scheduler.v1.ListStreamsResponse
+	26, // 43: sluice.scheduler.v1.SchedulerService.GetConfig:output_type -> sluice.scheduler.v1.GetConfigResponse
+	28, // 44: sluice.scheduler.v1.SchedulerService.SetLogLevel:output_type -> sluice.scheduler.v1.SetLogLevelResponse
+	30, // 45: sluice.scheduler.v1.SchedulerService.Drain:output_type -> sluice.scheduler.v1.DrainResponse
+	36, // [36:46] is the sub-list for method output_type
+	26, // [26:36] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_sluice_scheduler_v1_scheduler_proto_init() }
@@ -2533,16 +2398,15 @@ func file_sluice_scheduler_v1_scheduler_proto_init() {
 		return
 	}
 	file_sluice_scheduler_v1_scheduler_proto_msgTypes[4].OneofWrappers = []any{}
-	file_sluice_scheduler_v1_scheduler_proto_msgTypes[5].OneofWrappers = []any{}
-	file_sluice_scheduler_v1_scheduler_proto_msgTypes[14].OneofWrappers = []any{}
-	file_sluice_scheduler_v1_scheduler_proto_msgTypes[21].OneofWrappers = []any{}
+	file_sluice_scheduler_v1_scheduler_proto_msgTypes[13].OneofWrappers = []any{}
+	file_sluice_scheduler_v1_scheduler_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_scheduler_v1_scheduler_proto_rawDesc), len(file_sluice_scheduler_v1_scheduler_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   33,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
