@@ -66,6 +66,12 @@ func (s *Scheduler) LabelKeys() []string {
 // ProfileName is the name of the scheduling profile.
 func (s *Scheduler) ProfileName() string { return s.profile.name }
 
+// SetConfigHash names the configuration that the scheduler was built from, before anybody uses the scheduler.
+func (s *Scheduler) SetConfigHash(hash string) { s.hash = hash }
+
+// ConfigHash names the configuration that the scheduler was built from; empty where nobody did.
+func (s *Scheduler) ConfigHash() string { return s.hash }
+
 // RestoreSnapshot makes a snapshot of endpoints that were recorded earlier; it belongs to no pool. Their ordinals must
 // be distinct and not negative. The snapshot keeps the endpoints.
 func RestoreSnapshot(version uint64, endpoints []*Endpoint) *Snapshot {

@@ -23,6 +23,7 @@ type Scheduler struct {
 	watchers  []Watcher
 	slots     []*slot // columns and values
 	states    []*slot // per-flight state
+	hash      string  // of the configuration
 
 	// mu is the critical section of a pick: fill, decide, charge. It is the only lock that all picks share.
 	mu      sync.Mutex

@@ -20,7 +20,7 @@ func (a *App) override(c *config.Config) {
 
 // running describes a file whose scheduler was built.
 func (a *App) running(file *config.File, scheduler *scheduling.Scheduler, waiting []config.Waiting) *running {
-	return &running{file: file, scheduler: scheduler, effective: file.Effective(a.types), hash: file.Hash(a.types), waiting: waiting}
+	return &running{file: file, scheduler: scheduler, effective: file.Effective(a.types), hash: scheduler.ConfigHash(), waiting: waiting}
 }
 
 // adopt puts a configuration in force.

@@ -34,6 +34,7 @@ func (f *File) build(types []scheduling.PluginType, previous *scheduling.Schedul
 		}
 		return nil, f.withoutEchoes(b.faults)
 	}
+	scheduler.SetConfigHash(f.Hash(types))
 	f.warnAcross(types, scheduler)
 	f.Warnings = append(f.Warnings[:f.parseWarnings], Faults(f.Warnings[f.parseWarnings:]).sorted()...)
 	return scheduler, nil

@@ -32,8 +32,6 @@ type Options struct {
 	MaxBytes int
 	// Now is the wall clock.
 	Now func() time.Time
-	// ConfigHash names the configuration that a scheduler was built from.
-	ConfigHash func(*scheduling.Scheduler) string
 }
 
 // Ring keeps decisions by their ids, the newest in the place of the oldest. Keeping one copies what it rests on and takes
@@ -168,7 +166,7 @@ func (r *Ring) Get(id uint64) (Entry, bool) {
 func (r *Ring) entry(k *kept) Entry {
 	scheduler := k.cycle.Scheduler()
 	e := Entry{Scheduler: scheduler, Decision: record.Of(scheduler, k.cycle, record.Meta{
-		ClientRequestID: k.requestID, UnixNano: k.at.UnixNano(), ConfigHash: r.options.ConfigHash(scheduler),
+		ClientRequestID: k.requestID, UnixNano: k.at.UnixNano(), ConfigHash: scheduler.ConfigHash(),
 	})}
 	if k.outcome != nil {
 		e.Decision.Outcome = k.outcome.Record()

@@ -35,10 +35,8 @@ func newBench(t testing.TB, endpoints, room int) *bench {
 		table.Endpoints[i].Match = schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(i%10, 10, 16))
 	}
 	s := table.Build(t, append(scorer.Types(), picker.Types()...), nil, "prefix-cache-scorer", "token-load-scorer", "max-score-picker")
-	return &bench{scheduler: s, pool: table.Pool(), ring: NewRing(Options{
-		MaxBytes: room, Now: func() time.Time { return wall },
-		ConfigHash: func(of *scheduling.Scheduler) string { return map[bool]string{true: "hash"}[of == s] },
-	})}
+	s.SetConfigHash("hash")
+	return &bench{scheduler: s, pool: table.Pool(), ring: NewRing(Options{MaxBytes: room, Now: func() time.Time { return wall }})}
 }
 
 // decide makes a decision and returns its record, made in place.

@@ -79,7 +79,7 @@ func (s *Service) try(ctx context.Context, path string, headers []*schedulerv1.H
 	err := s.config.DryRun(ctx, draft, func(c *scheduling.Cycle) {
 		e.Scheduler = c.Scheduler()
 		e.Decision = record.Of(e.Scheduler, c, record.Meta{
-			ClientRequestID: requestID, UnixNano: time.Now().UnixNano(), ConfigHash: s.config.ConfigHash(e.Scheduler),
+			ClientRequestID: requestID, UnixNano: time.Now().UnixNano(), ConfigHash: e.Scheduler.ConfigHash(),
 		})
 	})
 	switch {

@@ -42,15 +42,16 @@ func newBench(t *testing.T) *bench {
 	types := append(append(scorer.Types(), picker.Types()...), gate.Type())
 	s := table.Build(t, types, []scheduling.Spec{{Name: "gate", Type: gate.TypeName, Decode: schedtest.YAML("{explorationProbability: 0}")}},
 		"gate", "prefill-cost-scorer", "max-score-picker")
+	s.SetConfigHash("abc")
 	b := &bench{scheduler: s, pool: table.Pool(), ring: decisions.NewRing(decisions.Options{
-		MaxBytes: 1 << 20, Now: time.Now, ConfigHash: func(*scheduling.Scheduler) string { return "abc" },
+		MaxBytes: 1 << 20, Now: time.Now,
 	})}
 	server := extproc.New(extproc.Config{
 		Pool: b.pool, Scheduler: func() *scheduling.Scheduler { return s }, Now: func() time.Duration { return 0 },
 	})
 	t.Cleanup(server.Close)
 	b.Service = operator.New(operator.Config{
-		Decisions: b.ring, DryRun: server.DryRun, ConfigHash: func(*scheduling.Scheduler) string { return "abc" },
+		Decisions: b.ring, DryRun: server.DryRun,
 	})
 	t.Cleanup(b.Service.Close)
 	return b

@@ -17,8 +17,6 @@ type Config struct {
 	Decisions *decisions.Ring
 	// DryRun decides about a request that is on no stream; see extproc.Server.
 	DryRun func(ctx context.Context, d extproc.Draft, look func(*scheduling.Cycle)) error
-	// ConfigHash names the configuration that a scheduler was built from.
-	ConfigHash func(*scheduling.Scheduler) string
 }
 
 // Service implements SchedulerService.
