@@ -181,6 +181,7 @@ type Server struct {
 	open    atomic.Int64
 	served  atomic.Int64 // of the open streams those that count for MaxOpenStreams
 	memory  memory
+	lists   [listShards]list // of the open streams
 	holds   holds
 	sayHeld sync.Once
 	scanner *openai.Scanner
@@ -206,9 +207,10 @@ func (s *Server) Close() { s.holds.close() }
 
 // Process serves one HTTP request.
 func (s *Server) Process(g extprocv3.ExternalProcessor_ProcessServer) error {
-	s.open.Add(1)
+	place := uint64(s.open.Add(1)) % listShards
 	defer s.open.Add(-1)
 	st := s.newStream(g)
+	s.lists[place].add(st)
 	defer st.finish()
 	for {
 		if err := g.RecvMsg(&st.in); err != nil {

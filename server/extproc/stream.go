@@ -42,6 +42,7 @@ type stream struct {
 	deaf         bool     // learning failed once: only keep the messages going
 	lastMessage  time.Duration
 	timer        *time.Timer
+	place        listed // guarded by its list
 
 	request  requestSide
 	response responseSide
@@ -75,6 +76,7 @@ func (st *stream) begin(s *Server, g extprocv3.ExternalProcessor_ProcessServer) 
 	st.started, st.observing, st.answered, st.deaf = false, false, false, false
 	st.requestMode, st.responseMode = modeFullDuplex, modeFullDuplex
 	st.lastMessage = s.cfg.Now()
+	st.place.since = st.lastMessage
 	st.request.reset()
 	st.response = responseSide{}
 	st.spans = spans{}
@@ -86,6 +88,7 @@ func (st *stream) finish() {
 	// A timer that already fired may be waiting for mu: it must find this stream over, not the next one, so the
 	// stream's memory is then left to the garbage collector.
 	reusable := st.timer.Stop()
+	st.place.in.remove(st)
 	st.mu.Lock()
 	st.release(scheduling.EndDisconnect)
 	st.spans.end()
