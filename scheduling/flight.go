@@ -65,6 +65,8 @@ type Flight struct {
 	Operation Operation
 	// Stream says that the client asked for a streamed answer.
 	Stream bool
+	// TraceID is the request's; empty where no trace records it.
+	TraceID string
 	// Endpoint is the one that carries the charge: the first pick, or the one that the proxy reported as serving.
 	Endpoint *Endpoint
 	// Picks are the ordered picks; the proxy may fall back onto the later ones.

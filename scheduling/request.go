@@ -65,6 +65,8 @@ type Request struct {
 	KVReportFull bool
 	// ReturnTokenIDs says that the client asked for the prompt's token ids in the answer (vLLM's return_token_ids).
 	ReturnTokenIDs bool
+	// TraceID is the trace that records this request, 32 hexadecimal digits; empty where none does.
+	TraceID string
 	// Headers are the request's headers.
 	Headers []Header
 }

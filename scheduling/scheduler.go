@@ -151,7 +151,7 @@ func (s *Scheduler) newFlight(c *Cycle) *Flight {
 		st.resize(0)
 	}
 	r := c.Request
-	f.ID, f.Profile, f.Model, f.Operation, f.Stream = r.ID, s.profile.name, r.Model, r.Operation, r.Stream
+	f.ID, f.Profile, f.Model, f.Operation, f.Stream, f.TraceID = r.ID, s.profile.name, r.Model, r.Operation, r.Stream, r.TraceID
 	f.PickedAt, f.Outcome, f.phase = c.Now, Outcome{Usage: UnknownUsage}, flightCommitted
 	f.committed = false
 	f.Picks = f.Picks[:0]
@@ -164,7 +164,7 @@ func (s *Scheduler) newFlight(c *Cycle) *Flight {
 
 func (s *Scheduler) recycle(f *Flight) {
 	clear(f.Picks)
-	f.Endpoint, f.Model, f.Outcome = nil, "", Outcome{}
+	f.Endpoint, f.Model, f.TraceID, f.Outcome = nil, "", "", Outcome{}
 	s.flights.Put(f)
 }
 

@@ -34,6 +34,7 @@ func (s *spans) start(ctx context.Context, tracer trace.Tracer, r *scheduling.Re
 		return
 	}
 	s.tracer, s.ctx, s.receive = tracer, ctx, span
+	r.TraceID = span.SpanContext().TraceID().String()
 	span.SetAttributes(attribute.String("gen_ai.operation.name", r.Operation.String()))
 }
 

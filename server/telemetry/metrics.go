@@ -109,7 +109,7 @@ func (m *Metrics) Picked(c *scheduling.Cycle, f *scheduling.Flight, took time.Du
 	}
 	model := m.models.Known(c.Request.Model)
 	m.requests.WithLabelValues(c.Request.Operation.String(), model, result).Inc()
-	m.decision.Observe(took.Seconds())
+	observe(m.decision, took, c.Request.TraceID)
 	for i := range c.Faults {
 		m.faults.WithLabelValues(c.Faults[i].Producer).Inc()
 	}
@@ -159,12 +159,12 @@ func (m *Metrics) Ended(f *scheduling.Flight, outcome scheduling.Outcome, firstT
 		model = m.models.Value(f.Model)
 	}
 	if firstToken >= 0 {
-		m.firstToken.WithLabelValues(model).Observe(firstToken.Seconds())
+		observe(m.firstToken.WithLabelValues(model), firstToken, f.TraceID)
 	}
 	if outcome.Reason != scheduling.EndComplete {
 		return
 	}
-	m.duration.WithLabelValues(model).Observe(total.Seconds())
+	observe(m.duration.WithLabelValues(model), total, f.TraceID)
 	add := func(v *prometheus.CounterVec, n int) {
 		if n > 0 {
 			v.WithLabelValues(model).Add(float64(n))
