@@ -23,6 +23,16 @@ func ValueOf[T any](c *Cycle) *Value[T] {
 	return nil
 }
 
+// TypeOf is the plugin type of the plugin with a name; empty where there is none.
+func (s *Scheduler) TypeOf(name string) string {
+	for _, p := range s.plugins {
+		if p.spec.Name == name {
+			return p.spec.Type
+		}
+	}
+	return ""
+}
+
 // Plugins walks the plugins of the configuration by name, in the order in which they run.
 func (s *Scheduler) Plugins() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {

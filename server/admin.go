@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/server/certs"
 )
 
 // adminIndex is what the admin port shows at its root.
@@ -107,6 +108,13 @@ func inFlight(s *scheduling.Scheduler, e *scheduling.Endpoint) scheduling.InFlig
 }
 
 // newHTTPServer bounds what a client of the admin port can hold open.
-func newHTTPServer(h http.Handler) *http.Server {
-	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+func newHTTPServer(h http.Handler, keeper *certs.Keeper) *http.Server {
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: &http.Protocols{}}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetHTTP2(true)
+	s.Protocols.SetUnencryptedHTTP2(true) // gRPC over loopback
+	if keeper != nil {
+		s.TLSConfig = keeper.Config()
+	}
+	return s
 }

@@ -26,8 +26,10 @@ import (
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/certs"
 	"github.com/sluice-epp/sluice/server/config"
+	"github.com/sluice-epp/sluice/server/decisions"
 	"github.com/sluice-epp/sluice/server/discovery"
 	"github.com/sluice-epp/sluice/server/extproc"
+	"github.com/sluice-epp/sluice/server/operator"
 	"github.com/sluice-epp/sluice/server/telemetry"
 	"github.com/sluice-epp/sluice/server/transport"
 )
@@ -54,30 +56,37 @@ type Options struct {
 
 // App is a Sluice process. New opens its listeners, Run serves.
 type App struct {
-	options  Options
-	logger   *slog.Logger
-	start    time.Time
-	types    []scheduling.PluginType
-	pool     *scheduling.Pool
-	started  config.Config // the first, whose listeners and limits are in force until the end
-	current  atomic.Pointer[running]
-	watcher  *config.Watcher // nil without a file
-	reloaded chan struct{}   // a configuration was adopted after the first
-	metrics  *telemetry.Metrics
-	tracing  *telemetry.Tracing
-	stats    *discovery.Stats
-	finder   *finder       // the first; Run runs it
-	keeper   *certs.Keeper // nil: plaintext
-	extproc  *extproc.Server
-	limits   limits
-	grpc     *grpc.Server
-	health   *healthServer
-	probe    *grpc.Server // health and reflection, in plaintext; nil without healthListen
-	admin    *http.Server
-	channelz func()
-	ready    atomic.Bool
-	turning  sync.Mutex // of ready and health, which change together
-	draining bool       // under turning
+	options     Options
+	logger      *slog.Logger
+	start       time.Time
+	types       []scheduling.PluginType
+	pool        *scheduling.Pool
+	started     config.Config // the first, whose listeners and limits are in force until the end
+	current     atomic.Pointer[running]
+	watcher     *config.Watcher // nil without a file
+	reloaded    chan struct{}   // a configuration was adopted after the first
+	metrics     *telemetry.Metrics
+	tracing     *telemetry.Tracing
+	stats       *discovery.Stats
+	finder      *finder       // the first; Run runs it
+	keeper      *certs.Keeper // nil: plaintext
+	extproc     *extproc.Server
+	engines     *metrics.Store
+	decisions   *decisions.Ring
+	operator    *operator.Service
+	adminGRPC   *grpc.Server
+	adminKeeper *certs.Keeper // nil: plaintext
+	asking      sync.Once     // guards the closing of asked: an operator wants the end
+	asked       chan struct{}
+	limits      limits
+	grpc        *grpc.Server
+	health      *healthServer
+	probe       *grpc.Server // health and reflection, in plaintext; nil without healthListen
+	admin       *http.Server
+	channelz    func()
+	ready       atomic.Bool
+	turning     sync.Mutex // of ready and health, which change together
+	draining    bool       // under turning
 
 	grpcListener, adminListener, probeListener net.Listener
 }
@@ -89,6 +98,7 @@ type running struct {
 	effective string
 	hash      string
 	waiting   []config.Waiting // what the file says otherwise and waits for a restart
+	since     time.Time
 	unwatch   func()
 }
 
@@ -102,10 +112,10 @@ func New(ctx context.Context, o Options) (*App, error) {
 		o.Registry = prometheus.NewRegistry()
 	}
 	a := &App{options: o, logger: o.Logger, start: time.Now(), pool: scheduling.NewPool(), stats: &discovery.Stats{},
-		reloaded: make(chan struct{}, 1)}
-	engines := metrics.NewStore(metrics.Options{Now: a.now, Logger: o.Logger, Registerer: o.Registry})
+		reloaded: make(chan struct{}, 1), asked: make(chan struct{})}
+	a.engines = metrics.NewStore(metrics.Options{Now: a.now, Logger: o.Logger, Registerer: o.Registry})
 	a.types = Plugins(Environment{
-		Now: a.now, Logger: o.Logger, Registerer: o.Registry, Engines: engines, HashSeed: blockhash.NewSeed(),
+		Now: a.now, Logger: o.Logger, Registerer: o.Registry, Engines: a.engines, HashSeed: blockhash.NewSeed(),
 	})
 	file, scheduler, err := config.Open(o.ConfigPath, o.Environment, a.types, a.override)
 	if err != nil {
@@ -113,7 +123,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a.started = file.Config
 	a.adopt(a.running(file, scheduler, nil))
-	engines.OnCacheLost(a.tellCacheLost)
+	a.engines.OnCacheLost(a.tellCacheLost)
 	for _, w := range file.Warnings {
 		a.logger.Warn("configuration", "warning", w.Error())
 	}
@@ -159,11 +169,14 @@ func (a *App) assemble(ctx context.Context) (err error) {
 		EndStream:             endStreams[cfg.Server.EndStream],
 		DecisionHeader:        cfg.Server.DecisionHeader,
 		ConformanceHeaders:    a.options.Conformance,
-		Observer:              a.metrics,
+		Observer:              a.observer(),
 		Tracer:                a.tracing.Tracer(),
 		Logger:                a.logger,
 	})
 	if a.keeper, err = a.certificates(&cfg.Server); err != nil {
+		return err
+	}
+	if a.adminKeeper, err = a.adminCertificates(&cfg.Server); err != nil {
 		return err
 	}
 	if a.finder, err = a.newFinder(listingOf(cfg)); err != nil { // before anything is bound
@@ -231,7 +244,8 @@ func (a *App) servers(maxBody int) (err error) {
 		healthv1.RegisterHealthServer(a.probe, a.health)
 		reflection.Register(a.probe)
 	}
-	a.admin = newHTTPServer(a.adminHandler(a.options.Registry))
+	a.newOperator()
+	a.admin = newHTTPServer(withGRPC(a.adminGRPC, a.adminHandler(a.options.Registry)), a.adminKeeper)
 	return nil
 }
 
@@ -270,8 +284,10 @@ func (a *App) Run(ctx context.Context, force <-chan struct{}) error {
 	if a.probe != nil {
 		g.Go(func() error { return a.serveGRPC(a.probe, a.probeListener) })
 	}
-	if a.keeper != nil {
-		g.Go(func() error { a.keeper.Run(background, certificateRecheck); return nil })
+	for _, k := range []*certs.Keeper{a.keeper, a.adminKeeper} {
+		if k != nil {
+			g.Go(func() error { k.Run(background, certificateRecheck); return nil })
+		}
 	}
 	g.Go(func() error { return a.discover(background) })
 	if a.watcher != nil {
@@ -281,6 +297,8 @@ func (a *App) Run(ctx context.Context, force <-chan struct{}) error {
 		"config", a.current.Load().file.Name, "config_hash", a.current.Load().hash)
 	select {
 	case <-ctx.Done():
+	case <-a.asked:
+		a.logger.Warn("asked to drain over the admin port")
 	case <-failed.Done():
 	}
 	a.drain(failed, force)
@@ -301,7 +319,11 @@ func (a *App) serveGRPC(s *grpc.Server, l net.Listener) error {
 }
 
 func (a *App) serveHTTP() error {
-	if err := a.admin.Serve(a.adminListener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	serve := a.admin.Serve
+	if a.adminKeeper != nil {
+		serve = func(l net.Listener) error { return a.admin.ServeTLS(l, "", "") }
+	}
+	if err := serve(a.adminListener); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("admin server: %w", err)
 	}
 	return nil
@@ -310,6 +332,10 @@ func (a *App) serveHTTP() error {
 // closeAll frees what New and Run made; it may be called on an App that is only half made.
 func (a *App) closeAll(ctx context.Context) error {
 	var errs []error
+	if a.operator != nil {
+		a.operator.Close()
+		a.adminGRPC.Stop()
+	}
 	if a.extproc != nil {
 		a.extproc.Close()
 	}

@@ -38,6 +38,8 @@ func (a *App) drain(failed context.Context, force <-chan struct{}) {
 	<-graceful
 	stopServer(a.probe)
 	// The admin port goes last, so that the drain can be watched.
+	a.operator.Close()
+	a.adminGRPC.Stop()
 	if err := a.admin.Close(); err != nil {
 		a.logger.Debug("closing the admin server", "error", err)
 	}

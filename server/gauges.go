@@ -33,6 +33,8 @@ func (a *App) registerGauges() {
 		func() float64 { return float64(a.extproc.HeldCharges()) })
 	gauge("sluice_buffered_bytes", "What the requests being served hold, in bytes as server.maxBufferedBytes counts them.",
 		func() float64 { return float64(a.extproc.BufferedBytes()) })
+	gauge("sluice_decisions_kept", "The newest decisions, which can be explained.", func() float64 { n, _, _ := a.decisions.Size(); return float64(n) })
+	gauge("sluice_decisions_kept_bytes", "What the newest decisions take, in bytes.", func() float64 { _, _, n := a.decisions.Size(); return float64(n) })
 	a.registerLimits(reg)
 	for _, state := range []scheduling.EndpointState{scheduling.EndpointReady, scheduling.EndpointNotReady, scheduling.EndpointDraining} {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -139,6 +141,7 @@ func (a *App) registerLimits(reg prometheus.Registerer) {
 		"server.maxRequestBodyBytes": int64(a.limits.body), "server.maxRequestHeaders": int64(s.MaxRequestHeaders),
 		"server.maxRequestHeaderBytes": int64(s.MaxRequestHeaderBytes), "server.maxBodyNesting": int64(s.MaxBodyNesting),
 		"server.maxEventBytes": int64(s.MaxEventBytes), "telemetry.maxModelLabels": int64(a.config().Telemetry.MaxModelLabels),
+		"telemetry.maxDecisionBytes": int64(a.config().Telemetry.MaxDecisionBytes),
 	} {
 		limits.WithLabelValues(key).Set(float64(value))
 	}

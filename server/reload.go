@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/certs"
@@ -20,16 +21,18 @@ func (a *App) override(c *config.Config) {
 
 // running describes a file whose scheduler was built.
 func (a *App) running(file *config.File, scheduler *scheduling.Scheduler, waiting []config.Waiting) *running {
-	return &running{file: file, scheduler: scheduler, effective: file.Effective(a.types), hash: scheduler.ConfigHash(), waiting: waiting}
+	return &running{file: file, scheduler: scheduler, effective: file.Effective(a.types), hash: scheduler.ConfigHash(), waiting: waiting, since: time.Now()}
 }
 
 // adopt puts a configuration in force.
 func (a *App) adopt(next *running) {
 	next.unwatch = a.pool.Watch(next.scheduler.SnapshotChanged)
-	a.current.Store(next)
-	if a.options.Level != nil {
+	before := a.current.Swap(next)
+	name := next.file.Config.Telemetry.LogLevel
+	// What an operator has set since stays until the file says something else than it did.
+	if a.options.Level != nil && (before == nil || before.file.Config.Telemetry.LogLevel != name) {
 		var level slog.Level
-		if err := level.UnmarshalText([]byte(next.file.Config.Telemetry.LogLevel)); err == nil { // the file was validated
+		if err := level.UnmarshalText([]byte(name)); err == nil { // the file was validated
 			a.options.Level.Set(level)
 		}
 	}
@@ -80,11 +83,10 @@ func (a *App) warnWaiting(waiting []config.Waiting) {
 
 // certificates decides how the gRPC listener is secured; nil means plaintext.
 func (a *App) certificates(s *config.Server) (*certs.Keeper, error) {
-	files := certs.Files{Cert: s.TLS.CertFile, Key: s.TLS.KeyFile, ClientCA: s.TLS.ClientCAFile}
 	mode := s.TLS.Mode
 	if mode == config.TLSAuto {
 		switch {
-		case files.Cert != "":
+		case s.TLS.CertFile != "":
 			mode = config.TLSFiles
 		case loopback(s.Listen):
 			mode = config.TLSPlaintext
@@ -92,21 +94,37 @@ func (a *App) certificates(s *config.Server) (*certs.Keeper, error) {
 			mode = config.TLSSelfSigned
 		}
 	}
+	return a.keeperOf("server.tls", mode, certs.Files{Cert: s.TLS.CertFile, Key: s.TLS.KeyFile, ClientCA: s.TLS.ClientCAFile})
+}
+
+// adminCertificates decides how the admin listener is secured; nil means plaintext.
+func (a *App) adminCertificates(s *config.Server) (*certs.Keeper, error) {
+	mode := s.AdminTLS.Mode
+	if mode == config.TLSAuto {
+		mode = config.TLSPlaintext
+		if s.AdminTLS.CertFile != "" {
+			mode = config.TLSFiles
+		}
+	}
+	return a.keeperOf("server.adminTLS", mode, certs.Files{Cert: s.AdminTLS.CertFile, Key: s.AdminTLS.KeyFile, ClientCA: s.AdminTLS.ClientCAFile})
+}
+
+func (a *App) keeperOf(key string, mode config.TLSMode, files certs.Files) (*certs.Keeper, error) {
 	switch mode {
 	case config.TLSPlaintext:
 		return nil, nil //nolint:nilnil // no keeper is the documented meaning of plaintext
 	case config.TLSSelfSigned:
 		if files.ClientCA != "" {
-			return nil, errors.New("server.tls.clientCAFile: needs certFile and keyFile")
+			return nil, errors.New(key + ".clientCAFile: needs certFile and keyFile")
 		}
 		return certs.SelfSigned()
 	case config.TLSFiles:
 		k, err := certs.Load(files, a.logger)
 		if err != nil {
-			return nil, fmt.Errorf("server.tls: %w", err)
+			return nil, fmt.Errorf("%s: %w", key, err)
 		}
 		return k, nil
 	default:
-		return nil, fmt.Errorf("server.tls.mode: unknown mode %q", mode)
+		return nil, fmt.Errorf("%s.mode: unknown mode %q", key, mode)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-epp/sluice/bench/chat"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/config"
+	"github.com/sluice-epp/sluice/server/decisions"
 	"github.com/sluice-epp/sluice/server/transport"
 )
 
@@ -147,7 +148,7 @@ func newCaller(tb testing.TB, bodyBytes, endpoints int) func() error {
 		}
 		return nil
 	}
-	for range 4 * len(calls) { // until every prefix is known and every pool is filled
+	for range max(4*len(calls), decisions.MaxDecisions+1) { // until every prefix is known, every pool filled, and the newest decisions are all kept
 		if err := serve(); err != nil {
 			tb.Fatal(err)
 		}

@@ -42,16 +42,9 @@ func (s *Store) Scrapes(result Result) int64 {
 // census counts endpoints by what is known of them.
 type census struct{ fresh, stale, unknown, asleep int }
 
-// census looks at every endpoint. The limit of age is that of the plugin that was built last and reads the load.
+// census looks at every endpoint.
 func (s *Store) census() (c census) {
-	s.mu.Lock()
-	staleAfter := time.Duration(0)
-	for _, p := range s.users {
-		if limit := p.staleAfter(); staleAfter == 0 || p.settings.pace == loadPace {
-			staleAfter = limit
-		}
-	}
-	s.mu.Unlock()
+	staleAfter := s.StaleAfter()
 	now := s.now()
 	for _, r := range *s.table.Load() {
 		if r == nil {

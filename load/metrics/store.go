@@ -83,6 +83,19 @@ func (s *Store) CacheConfig(ordinal int, generation uint64) (blockSizeTokens, nu
 	return p.BlockSizeTokens, p.NumBlocks, true
 }
 
+// StaleAfter is the age from which on a reading counts as unknown: the limit of the plugin that was built last and reads
+// the load, else of the one that was built first. 0 where no plugin of Types is in force.
+func (s *Store) StaleAfter() (limit time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.users {
+		if of := p.staleAfter(); limit == 0 || p.settings.pace == loadPace {
+			limit = of
+		}
+	}
+	return limit
+}
+
 // last is the newest reading of an instance, or nil.
 func (s *Store) last(ordinal int, generation uint64) *Reading {
 	table := *s.table.Load()

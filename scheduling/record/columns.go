@@ -23,7 +23,7 @@ var codecs = map[string]codec{
 		(*decisionv1.Candidate).GetInFlightLoads,
 		func(e *decisionv1.Candidate, m *decisionv1.InFlightLoad) {
 			e.InFlightLoads = append(e.InFlightLoads, m)
-		}, loadTo, loadFrom),
+		}, InFlightLoad, loadFrom),
 	scheduling.DataTypeOf[scheduling.UncachedRequestTokens](): column(
 		(*decisionv1.Candidate).GetUncachedRequestTokens,
 		func(e *decisionv1.Candidate, m *decisionv1.UncachedRequestTokens) {
@@ -33,7 +33,7 @@ var codecs = map[string]codec{
 		(*decisionv1.Candidate).GetEngineMetrics,
 		func(e *decisionv1.Candidate, m *decisionv1.EngineMetrics) {
 			e.EngineMetrics = append(e.EngineMetrics, m)
-		}, metricsTo, metricsFrom),
+		}, EngineMetrics, metricsFrom),
 	scheduling.DataTypeOf[scheduling.TokenizedPrompt](): {write: writePrompt, read: readPrompt},
 }
 
@@ -106,7 +106,8 @@ func matchFrom(m *decisionv1.PrefixCacheMatch) scheduling.PrefixCacheMatchInfo {
 	}
 }
 
-func loadTo(v scheduling.InFlightLoad, producer string) *decisionv1.InFlightLoad {
+// InFlightLoad is a load as records have it; producer is empty where it is the only one of its kind.
+func InFlightLoad(v scheduling.InFlightLoad, producer string) *decisionv1.InFlightLoad {
 	return &decisionv1.InFlightLoad{Producer: producer, Requests: v.Requests, Tokens: v.Tokens, Decoding: v.Decoding}
 }
 
@@ -122,7 +123,8 @@ func uncachedFrom(m *decisionv1.UncachedRequestTokens) scheduling.UncachedReques
 	return scheduling.UncachedRequestTokens(m.GetTokens())
 }
 
-func metricsTo(v scheduling.EngineMetrics, producer string) *decisionv1.EngineMetrics {
+// EngineMetrics is what an engine said as records have it; producer is empty where it is the only one of its kind.
+func EngineMetrics(v scheduling.EngineMetrics, producer string) *decisionv1.EngineMetrics {
 	m := &decisionv1.EngineMetrics{Producer: producer, HasAdapters: v.Has(scheduling.MetricsAdapters), AgeMs: v.AgeMs}
 	if v.Has(scheduling.MetricsWaiting) {
 		m.Waiting = &v.Waiting

@@ -51,6 +51,11 @@ func Of(s *scheduling.Scheduler, c *scheduling.Cycle, m Meta) *decisionv1.Decisi
 	return d
 }
 
+// State is an endpoint's state as records have it.
+func State(s scheduling.EndpointState) decisionv1.EndpointState {
+	return decisionv1.EndpointState(s) + decisionv1.EndpointState_ENDPOINT_STATE_READY
+}
+
 // Marshal writes a record so that equal records are equal bytes.
 func Marshal(d *decisionv1.Decision) ([]byte, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(d)
@@ -82,7 +87,7 @@ func addCandidates(d *decisionv1.Decision, c *scheduling.Cycle, labels []string)
 			Ordinal:    uint32(e.Ordinal),
 			Generation: e.Generation,
 			Address:    clean(e.Address, maxName),
-			State:      decisionv1.EndpointState(e.State) + decisionv1.EndpointState_ENDPOINT_STATE_READY,
+			State:      State(e.State),
 		}
 		if e.Name != e.Address {
 			to.Name = clean(e.Name, maxName)

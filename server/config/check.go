@@ -40,10 +40,11 @@ func CheckText(name string, text []byte, lookup func(string) (string, bool), typ
 
 // warnMissing warns of files that the configuration names and that are not here. They may be where the server runs.
 func (f *File) warnMissing() {
-	t := f.Config.Server.TLS
+	t, admin := f.Config.Server.TLS, f.Config.Server.AdminTLS
 	for _, named := range []struct{ key, path string }{
 		{"endpointsFile", f.Config.EndpointsFile},
 		{"server.tls.certFile", t.CertFile}, {"server.tls.keyFile", t.KeyFile}, {"server.tls.clientCAFile", t.ClientCAFile},
+		{"server.adminTLS.certFile", admin.CertFile}, {"server.adminTLS.keyFile", admin.KeyFile}, {"server.adminTLS.clientCAFile", admin.ClientCAFile},
 	} {
 		if named.path == "" {
 			continue

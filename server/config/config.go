@@ -38,6 +38,8 @@ type Server struct {
 	HealthListen string `yaml:"healthListen" form:"address"`
 	// TLS configures the gRPC listener's certificates.
 	TLS TLS `yaml:"tls"`
+	// AdminTLS configures the admin listener's certificates.
+	AdminTLS AdminTLS `yaml:"adminTLS"`
 	// MaxRequestBodyBytes is the largest request body, in bytes or with a unit such as 64MiB; a larger one is answered
 	// with 413.
 	MaxRequestBodyBytes scheduling.Size `yaml:"maxRequestBodyBytes" range:"1KiB..1GiB"`
@@ -108,10 +110,23 @@ type TLS struct {
 	ClientCAFile string `yaml:"clientCAFile"`
 }
 
-// TLSMode says where the gRPC listener's certificate comes from.
+// AdminTLS configures the admin listener's certificates.
+type AdminTLS struct {
+	// Mode is one of: auto (files where they are given, else plaintext), plaintext, selfSigned, files.
+	Mode TLSMode `yaml:"mode" oneof:"auto plaintext selfSigned files"`
+	// CertFile is the path of the certificate chain in PEM; it is read again when it changes.
+	CertFile string `yaml:"certFile"`
+	// KeyFile is the path of the private key in PEM.
+	KeyFile string `yaml:"keyFile"`
+	// ClientCAFile is the path of the certificates, in PEM, of which one must have signed the client's certificate; empty
+	// asks clients for none. Who is not on the same machine may change the log level and drain with such a certificate only.
+	ClientCAFile string `yaml:"clientCAFile"`
+}
+
+// TLSMode says where a listener's certificate comes from.
 type TLSMode string
 
-// The values of TLS.Mode.
+// The values of TLS.Mode and AdminTLS.Mode.
 const (
 	TLSAuto       TLSMode = "auto"
 	TLSPlaintext  TLSMode = "plaintext"
@@ -136,6 +151,9 @@ type Telemetry struct {
 	// MaxModelLabels is how many other model names get a metric label of their own, once an engine has answered for them;
 	// further ones count as "other".
 	MaxModelLabels int `yaml:"maxModelLabels" range:"1..100000" reload:"restart"`
+	// MaxDecisionBytes is the memory for the newest decisions, which can be explained and watched: about 2, 9 and 67 KB each at
+	// 8, 64 and 512 endpoints. At least 16 and at most 4,096 are kept.
+	MaxDecisionBytes scheduling.Size `yaml:"maxDecisionBytes" range:"1MiB..64GiB" reload:"restart"`
 }
 
 // defaultConfig is what a file that sets nothing means.
@@ -145,6 +163,7 @@ func defaultConfig() Config {
 			Listen:                ":9002",
 			AdminListen:           "127.0.0.1:9090",
 			TLS:                   TLS{Mode: TLSAuto},
+			AdminTLS:              AdminTLS{Mode: TLSAuto},
 			MaxRequestBodyBytes:   64 << 20,
 			MaxOpenStreams:        1 << 16,
 			MaxRequestHeaders:     512,
@@ -160,6 +179,6 @@ func defaultConfig() Config {
 			DrainTimeout:          30 * time.Second,
 		},
 		DNS:       DNS{Interval: 5 * time.Second, EmptyGrace: 30 * time.Second},
-		Telemetry: Telemetry{LogLevel: "info", MaxModelLabels: 1000},
+		Telemetry: Telemetry{LogLevel: "info", MaxModelLabels: 1000, MaxDecisionBytes: 64 << 20},
 	}
 }

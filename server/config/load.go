@@ -235,26 +235,8 @@ func (p *parsing) header() {
 
 // sections checks what no single key's range can.
 func (p *parsing) sections() {
-	t := p.root.Server.TLS
-	files := t.CertFile != "" || t.KeyFile != ""
-	at := func(key string) origin { return p.place("server.tls." + key) }
-	switch {
-	case t.CertFile == "" && t.KeyFile != "":
-		p.addf(at("keyFile"), "needs server.tls.certFile beside it")
-	case t.CertFile != "" && t.KeyFile == "":
-		p.addf(at("certFile"), "needs server.tls.keyFile beside it")
-	case t.Mode == TLSFiles && !files:
-		p.addf(at("mode"), "files needs server.tls.certFile and server.tls.keyFile")
-	case files && (t.Mode == TLSPlaintext || t.Mode == TLSSelfSigned):
-		p.addf(at("mode"), "%s does not go with server.tls.certFile", t.Mode)
-	}
-	switch {
-	case t.ClientCAFile == "":
-	case t.Mode == TLSPlaintext:
-		p.addf(at("clientCAFile"), "does nothing with server.tls.mode plaintext")
-	case !files && t.Mode != TLSFiles:
-		p.addf(at("clientCAFile"), "needs server.tls.certFile and server.tls.keyFile beside it")
-	}
+	p.tls("server.tls", p.root.Server.TLS)
+	p.tls("server.adminTLS", TLS(p.root.Server.AdminTLS))
 	s := p.root.Server
 	if largest := LargestBody(s.MaxBufferedBytes); s.MaxBufferedBytes > 0 && s.MaxRequestBodyBytes > largest {
 		p.warnf(p.place("server.maxBufferedBytes"), "one request body may take half of it, %v, which is below server.maxRequestBodyBytes (%v): "+
@@ -267,6 +249,29 @@ func (p *parsing) sections() {
 		if _, err := discovery.ParseEntry(e); err != nil && !p.faulted(at.path) {
 			p.addf(at, "%v", err)
 		}
+	}
+}
+
+// tls checks which keys of a listener's certificates go together.
+func (p *parsing) tls(section string, t TLS) {
+	files := t.CertFile != "" || t.KeyFile != ""
+	at := func(key string) origin { return p.place(section + "." + key) }
+	switch {
+	case t.CertFile == "" && t.KeyFile != "":
+		p.addf(at("keyFile"), "needs %s.certFile beside it", section)
+	case t.CertFile != "" && t.KeyFile == "":
+		p.addf(at("certFile"), "needs %s.keyFile beside it", section)
+	case t.Mode == TLSFiles && !files:
+		p.addf(at("mode"), "files needs %[1]s.certFile and %[1]s.keyFile", section)
+	case files && (t.Mode == TLSPlaintext || t.Mode == TLSSelfSigned):
+		p.addf(at("mode"), "%s does not go with %s.certFile", t.Mode, section)
+	}
+	switch {
+	case t.ClientCAFile == "":
+	case t.Mode == TLSPlaintext:
+		p.addf(at("clientCAFile"), "does nothing with %s.mode plaintext", section)
+	case !files && t.Mode != TLSFiles:
+		p.addf(at("clientCAFile"), "needs %[1]s.certFile and %[1]s.keyFile beside it", section)
 	}
 }
 

@@ -35,7 +35,8 @@ type Options struct {
 }
 
 // Ring keeps decisions by their ids, the newest in the place of the oldest. Keeping one copies what it rests on and takes
-// no lock that another decision needs; it becomes a record only once somebody asks. It is safe for concurrent use.
+// no lock that another decision needs; it becomes a record only once somebody asks. It implements extproc.Observer and is
+// safe for concurrent use.
 type Ring struct {
 	options   Options
 	slots     atomic.Pointer[[]slot]
@@ -60,7 +61,8 @@ type kept struct {
 	cycle     *scheduling.Cycle
 	requestID string
 	at        time.Time
-	outcome   *record.Ending
+	ended     bool
+	ending    record.Ending // where ended
 }
 
 // Entry is a decision that was found.
@@ -80,7 +82,7 @@ func NewRing(o Options) *Ring {
 }
 
 // Picked keeps a decision, which the caller is about to end.
-func (r *Ring) Picked(c *scheduling.Cycle) {
+func (r *Ring) Picked(c *scheduling.Cycle, _ *scheduling.Flight, _ time.Duration) {
 	k := kept{id: c.Request.ID, cycle: c.Scheduler().Keep(c), at: r.options.Now()}
 	if id, ok := c.Request.Header(requestIDHeader); ok {
 		k.requestID = string(id[:min(len(id), maxRequestID)])
@@ -141,15 +143,18 @@ func (r *Ring) fit(endpoints int64, bytes int) {
 
 // Ended notes how a request ended whose decision is still there.
 func (r *Ring) Ended(f *scheduling.Flight, o scheduling.Outcome, firstToken, total time.Duration) {
-	out := record.EndingOf(f, o, firstToken, total)
+	ending := record.EndingOf(f, o, firstToken, total)
 	slots := *r.slots.Load()
 	s := &slots[f.ID%uint64(len(slots))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.id == f.ID {
-		s.outcome = &out
+		s.ended, s.ending = true, ending
 	}
 }
+
+// Noted keeps nothing.
+func (r *Ring) Noted(string) {}
 
 // Get is the decision with an id, if it is still there.
 func (r *Ring) Get(id uint64) (Entry, bool) {
@@ -168,8 +173,8 @@ func (r *Ring) entry(k *kept) Entry {
 	e := Entry{Scheduler: scheduler, Decision: record.Of(scheduler, k.cycle, record.Meta{
 		ClientRequestID: k.requestID, UnixNano: k.at.UnixNano(), ConfigHash: scheduler.ConfigHash(),
 	})}
-	if k.outcome != nil {
-		e.Decision.Outcome = k.outcome.Record()
+	if k.ended {
+		e.Decision.Outcome = k.ending.Record()
 	}
 	return e
 }

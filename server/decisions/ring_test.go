@@ -53,7 +53,7 @@ func (b *bench) decide(t testing.TB, requestID string) *decisionv1.Decision {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.ring.Picked(c)
+	b.ring.Picked(c, nil, 0)
 	d := record.Of(b.scheduler, c, record.Meta{ClientRequestID: requestID, UnixNano: wall.UnixNano(), ConfigHash: "hash"})
 	b.scheduler.End(c)
 	b.ring.Ended(f, scheduling.Outcome{Status: 200, PromptTokens: []uint32{1}}, time.Millisecond, time.Second)
@@ -200,7 +200,7 @@ func BenchmarkPicked(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				r.ID++
-				bench.ring.Picked(c)
+				bench.ring.Picked(c, nil, 0)
 			}
 			_, room, bytes := bench.ring.Size()
 			b.ReportMetric(float64(bytes)/float64(room), "bytes/decision")

@@ -55,7 +55,7 @@ func (s *Service) Explain(_ context.Context, r *schedulerv1.ExplainRequest) (*sc
 // notFound says what is kept instead.
 func (s *Service) notFound(r *schedulerv1.ExplainRequest) error {
 	n, room, _ := s.config.Decisions.Size()
-	kept := fmt.Sprintf("the newest %d decisions are kept (telemetry.decisions)", room)
+	kept := fmt.Sprintf("the newest %d decisions are kept (telemetry.maxDecisionBytes)", room)
 	switch {
 	case n == 0:
 		return status.Error(codes.NotFound, "there was no decision yet")

@@ -68,7 +68,7 @@ func (b *bench) decide(t *testing.T, requestID string, ends bool) (id uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.ring.Picked(c)
+	b.ring.Picked(c, nil, 0)
 	b.scheduler.End(c)
 	o := scheduling.Outcome{Status: 200, Usage: scheduling.Usage{PromptTokens: 1600, CachedTokens: 1440, CompletionTokens: -1}}
 	if ends {

@@ -919,7 +919,9 @@ type Endpoint struct {
 	// What the prefix indices know of its cache, one per producer.
 	Caches []*CacheKnowledge `protobuf:"bytes,10,rep,name=caches,proto3" json:"caches,omitempty"`
 	// How fast it is, as far as that has been learnt; absent: not yet known.
-	Rates         *LearntRates `protobuf:"bytes,11,opt,name=rates,proto3" json:"rates,omitempty"`
+	Rates *LearntRates `protobuf:"bytes,11,opt,name=rates,proto3" json:"rates,omitempty"`
+	// Whether its engine sleeps: it has put its KV cache away.
+	Asleep        bool `protobuf:"varint,12,opt,name=asleep,proto3" json:"asleep,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1031,6 +1033,13 @@ func (x *Endpoint) GetRates() *LearntRates {
 	return nil
 }
 
+func (x *Endpoint) GetAsleep() bool {
+	if x != nil {
+		return x.Asleep
+	}
+	return false
+}
+
 // CacheKnowledge is what an index knows of an endpoint's prefix cache.
 type CacheKnowledge struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1132,13 +1141,17 @@ func (x *CacheKnowledge) GetMissRate() float64 {
 	return 0
 }
 
-// LearntRates are an endpoint's measured rates.
+// LearntRates are an endpoint's measured rates. What is absent is not yet known.
 type LearntRates struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Prompt tokens per second.
-	PrefillTokensPerSecond float64 `protobuf:"fixed64,1,opt,name=prefill_tokens_per_second,json=prefillTokensPerSecond,proto3" json:"prefill_tokens_per_second,omitempty"`
+	// Prompt tokens per second that it computes.
+	PrefillTokensPerSecond *float64 `protobuf:"fixed64,1,opt,name=prefill_tokens_per_second,json=prefillTokensPerSecond,proto3,oneof" json:"prefill_tokens_per_second,omitempty"`
+	// How long a request waits for each token in flight before it, in ms.
+	WaitMsPerToken *float64 `protobuf:"fixed64,2,opt,name=wait_ms_per_token,json=waitMsPerToken,proto3,oneof" json:"wait_ms_per_token,omitempty"`
+	// How many tokens in flight cost a request as much as one prompt token that has to be computed: where a gate breaks even.
+	BreakEven *float64 `protobuf:"fixed64,3,opt,name=break_even,json=breakEven,proto3,oneof" json:"break_even,omitempty"`
 	// How far the rates can be trusted, 0 to 1.
-	Confidence    float64 `protobuf:"fixed64,2,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	Confidence    float64 `protobuf:"fixed64,4,opt,name=confidence,proto3" json:"confidence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1174,8 +1187,22 @@ func (*LearntRates) Descriptor() ([]byte, []int) {
 }
 
 func (x *LearntRates) GetPrefillTokensPerSecond() float64 {
-	if x != nil {
-		return x.PrefillTokensPerSecond
+	if x != nil && x.PrefillTokensPerSecond != nil {
+		return *x.PrefillTokensPerSecond
+	}
+	return 0
+}
+
+func (x *LearntRates) GetWaitMsPerToken() float64 {
+	if x != nil && x.WaitMsPerToken != nil {
+		return *x.WaitMsPerToken
+	}
+	return 0
+}
+
+func (x *LearntRates) GetBreakEven() float64 {
+	if x != nil && x.BreakEven != nil {
+		return *x.BreakEven
 	}
 	return 0
 }
@@ -1697,7 +1724,8 @@ type Stream struct {
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The x-request-id, shortened.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// What is waited for: request, first_token or end.
+	// What is waited for: request, first_token or end; or working, where one of its messages is being worked on, and nothing
+	// else is told.
 	Phase string `protobuf:"bytes,3,opt,name=phase,proto3" json:"phase,omitempty"`
 	// The model or adapter.
 	Model string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
@@ -2161,7 +2189,7 @@ const file_sluice_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x06missed\x18\x02 \x01(\x04R\x06missed\"\x16\n" +
 	"\x14ListEndpointsRequest\"T\n" +
 	"\x15ListEndpointsResponse\x12;\n" +
-	"\tendpoints\x18\x01 \x03(\v2\x1d.sluice.scheduler.v1.EndpointR\tendpoints\"\xcc\x04\n" +
+	"\tendpoints\x18\x01 \x03(\v2\x1d.sluice.scheduler.v1.EndpointR\tendpoints\"\xe4\x04\n" +
 	"\bEndpoint\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2176,7 +2204,8 @@ const file_sluice_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\rmetrics_stale\x18\t \x01(\bR\fmetricsStale\x12;\n" +
 	"\x06caches\x18\n" +
 	" \x03(\v2#.sluice.scheduler.v1.CacheKnowledgeR\x06caches\x126\n" +
-	"\x05rates\x18\v \x01(\v2 .sluice.scheduler.v1.LearntRatesR\x05rates\x1a9\n" +
+	"\x05rates\x18\v \x01(\v2 .sluice.scheduler.v1.LearntRatesR\x05rates\x12\x16\n" +
+	"\x06asleep\x18\f \x01(\bR\x06asleep\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x02\n" +
@@ -2190,12 +2219,18 @@ const file_sluice_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\tmiss_rate\x18\a \x01(\x01H\x01R\bmissRate\x88\x01\x01B\x11\n" +
 	"\x0f_false_hit_rateB\f\n" +
 	"\n" +
-	"_miss_rate\"h\n" +
-	"\vLearntRates\x129\n" +
-	"\x19prefill_tokens_per_second\x18\x01 \x01(\x01R\x16prefillTokensPerSecond\x12\x1e\n" +
+	"_miss_rate\"\x84\x02\n" +
+	"\vLearntRates\x12>\n" +
+	"\x19prefill_tokens_per_second\x18\x01 \x01(\x01H\x00R\x16prefillTokensPerSecond\x88\x01\x01\x12.\n" +
+	"\x11wait_ms_per_token\x18\x02 \x01(\x01H\x01R\x0ewaitMsPerToken\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"confidence\x18\x02 \x01(\x01R\n" +
-	"confidence\"Z\n" +
+	"break_even\x18\x03 \x01(\x01H\x02R\tbreakEven\x88\x01\x01\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\x04 \x01(\x01R\n" +
+	"confidenceB\x1c\n" +
+	"\x1a_prefill_tokens_per_secondB\x14\n" +
+	"\x12_wait_ms_per_tokenB\r\n" +
+	"\v_break_even\"Z\n" +
 	"\x13LookupPrefixRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04body\x18\x02 \x01(\fR\x04body\x12\x1b\n" +
@@ -2399,6 +2434,7 @@ func file_sluice_scheduler_v1_scheduler_proto_init() {
 	}
 	file_sluice_scheduler_v1_scheduler_proto_msgTypes[4].OneofWrappers = []any{}
 	file_sluice_scheduler_v1_scheduler_proto_msgTypes[13].OneofWrappers = []any{}
+	file_sluice_scheduler_v1_scheduler_proto_msgTypes[14].OneofWrappers = []any{}
 	file_sluice_scheduler_v1_scheduler_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

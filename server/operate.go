@@ -1,0 +1,113 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
+	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/server/decisions"
+	"github.com/sluice-epp/sluice/server/extproc"
+	"github.com/sluice-epp/sluice/server/operator"
+)
+
+// observer is told of picks and ends.
+func (a *App) observer() extproc.Observer {
+	a.decisions = decisions.NewRing(decisions.Options{MaxBytes: int(a.config().Telemetry.MaxDecisionBytes), Now: time.Now})
+	return observers{a.metrics, a.decisions}
+}
+
+// newOperator makes the service of the admin port and the gRPC server that it is reached by.
+func (a *App) newOperator() {
+	a.operator = operator.New(operator.Config{
+		Decisions: a.decisions, DryRun: a.extproc.DryRun, Streams: a.extproc.ListStreams,
+		Pool: a.pool, Engines: a.engines, Now: a.now, Logger: a.logger,
+		Scheduler: func() *scheduling.Scheduler { return a.current.Load().scheduler },
+		Running:   a.describe, Level: a.options.Level, Drain: a.askToDrain,
+	})
+	a.adminGRPC = grpc.NewServer(grpc.MaxRecvMsgSize(a.limits.body+grpcOverhead), grpc.UnaryInterceptor(guard))
+	schedulerv1.RegisterSchedulerServiceServer(a.adminGRPC, a.operator)
+	reflection.Register(a.adminGRPC)
+}
+
+// grpcOverhead is how much larger a message may be than the request body in it, in bytes.
+const grpcOverhead = 1 << 20
+
+// describe says what is in force.
+func (a *App) describe() operator.Running {
+	r := a.current.Load()
+	return operator.Running{
+		YAML: r.effective, Hash: r.hash, File: a.options.ConfigPath, Since: r.since, Graph: r.scheduler.Describe(), Version: a.options.Version,
+	}
+}
+
+// askToDrain makes Run drain, as SIGTERM does.
+func (a *App) askToDrain() (openStreams int64, gracePeriod time.Duration) {
+	a.asking.Do(func() { close(a.asked) })
+	s := a.config().Server
+	return a.extproc.OpenStreams(), s.DrainDelay + s.DrainTimeout
+}
+
+// trials is how many requests are tried at a time: each takes the memory of its body.
+const trials = 4
+
+// withGRPC serves gRPC calls with a gRPC server and all else with a handler, on one port.
+func withGRPC(g *grpc.Server, other http.Handler) http.Handler {
+	trying := make(chan struct{}, trials)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 2 || !strings.HasPrefix(r.Header.Get("content-type"), "application/grpc") {
+			other.ServeHTTP(w, r)
+			return
+		}
+		switch r.URL.Path {
+		case schedulerv1.SchedulerService_DryRun_FullMethodName, schedulerv1.SchedulerService_LookupPrefix_FullMethodName:
+			select {
+			case trying <- struct{}{}:
+				defer func() { <-trying }()
+			case <-r.Context().Done():
+				return
+			}
+		}
+		g.ServeHTTP(w, r)
+	})
+}
+
+// guard lets only those change the process who are on the same machine or have shown a certificate: the port may be open to
+// a whole cluster for its metrics.
+func guard(ctx context.Context, r any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	switch info.FullMethod {
+	case schedulerv1.SchedulerService_SetLogLevel_FullMethodName, schedulerv1.SchedulerService_Drain_FullMethodName:
+		if !mayChange(ctx) {
+			return nil, status.Error(codes.PermissionDenied,
+				"this changes the process: call it from the same machine, or with a client certificate that server.adminTLS.clientCAFile has signed")
+		}
+	}
+	return handle(ctx, r)
+}
+
+func mayChange(ctx context.Context) bool {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return false
+	}
+	if t, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(t.State.VerifiedChains) > 0 {
+		return true
+	}
+	host, _, err := net.SplitHostPort(p.Addr.String())
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}

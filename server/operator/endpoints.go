@@ -1,0 +1,92 @@
+package operator
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
+	"github.com/sluice-epp/sluice/cache"
+	"github.com/sluice-epp/sluice/load/metrics"
+	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/scheduling/record"
+)
+
+// prefixIndex is a plugin that knows something of prefix caches.
+type prefixIndex interface {
+	Stats() cache.Stats
+	Holding(e *scheduling.Endpoint) (h cache.Holding, ok bool)
+}
+
+// accounts is a plugin that knows what is in flight.
+type accounts interface {
+	Load(ordinal int, generation uint64) (load scheduling.InFlightLoad, ok bool)
+}
+
+// pluginsOf walks the plugins of one kind, with their names.
+func pluginsOf[T any](s *scheduling.Scheduler) iter.Seq2[string, T] {
+	return func(yield func(string, T) bool) {
+		for name, plugin := range s.Plugins() {
+			if p, ok := plugin.(T); ok && !yield(name, p) {
+				return
+			}
+		}
+	}
+}
+
+// ListEndpoints lists the endpoints and what is known of each.
+func (s *Service) ListEndpoints(context.Context, *schedulerv1.ListEndpointsRequest) (*schedulerv1.ListEndpointsResponse, error) {
+	scheduler, stale := s.config.Scheduler(), s.config.Engines.StaleAfter()
+	answer := &schedulerv1.ListEndpointsResponse{}
+	for _, e := range s.config.Pool.Snapshot().Endpoints {
+		if e == nil {
+			continue
+		}
+		to := &schedulerv1.Endpoint{
+			Address: e.Address, Name: e.Name, Ordinal: uint32(e.Ordinal), Generation: e.Generation,
+			State: record.State(e.State), Labels: e.Labels,
+		}
+		for _, a := range pluginsOf[accounts](scheduler) {
+			if load, ok := a.Load(e.Ordinal, e.Generation); ok {
+				to.InFlight = record.InFlightLoad(load, "")
+				break
+			}
+		}
+		if r, ok := s.config.Engines.Reading(e.Ordinal, e.Generation); ok {
+			age := s.config.Now() - r.At
+			r.Load.AgeMs = float64(age) / float64(time.Millisecond)
+			to.EngineMetrics, to.MetricsStale = record.EngineMetrics(r.Load, ""), age > stale
+			to.Asleep = r.Sleep == metrics.Asleep
+		}
+		for name, index := range pluginsOf[prefixIndex](scheduler) {
+			if h, ok := index.Holding(e); ok {
+				to.Caches = append(to.Caches, &schedulerv1.CacheKnowledge{
+					Producer: name, Blocks: uint64(h.Blocks), BlockSizeTokens: uint64(h.BlockSizeTokens), Events: h.Events,
+				})
+			}
+		}
+		answer.Endpoints = append(answer.Endpoints, to)
+	}
+	return answer, nil
+}
+
+// GetIndexStats says how large the prefix indices are and how well they have predicted.
+func (s *Service) GetIndexStats(context.Context, *schedulerv1.GetIndexStatsRequest) (*schedulerv1.GetIndexStatsResponse, error) {
+	scheduler := s.config.Scheduler()
+	answer := &schedulerv1.GetIndexStatsResponse{}
+	for name, index := range pluginsOf[prefixIndex](scheduler) {
+		stats := index.Stats()
+		to := &schedulerv1.IndexStats{
+			Producer: name, Type: scheduler.TypeOf(name), Entries: uint64(stats.Entries), HolderEntries: uint64(stats.HolderEntries),
+			Bytes: uint64(stats.Bytes), Evicted: uint64(stats.Evicted),
+		}
+		if stats.Sources != nil {
+			to.Sources = make(map[string]uint32, len(stats.Sources))
+			for state, n := range stats.Sources {
+				to.Sources[state] = uint32(n)
+			}
+		}
+		answer.Indices = append(answer.Indices, to)
+	}
+	return answer, nil
+}
