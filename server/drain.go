@@ -38,11 +38,24 @@ func (a *App) drain(failed context.Context, force <-chan struct{}) {
 	<-graceful
 	stopServer(a.probe)
 	// The admin port goes last, so that the drain can be watched.
+	a.stopAdmin()
+}
+
+// adminFarewell is how long the answers that the admin port is giving get to end.
+const adminFarewell = time.Second
+
+// stopAdmin ends what would go on for ever, lets answers be sent (one may be to who asked for the end), and cuts the rest.
+func (a *App) stopAdmin() {
 	a.operator.Close()
-	a.adminGRPC.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), adminFarewell)
+	defer cancel()
+	if err := a.admin.Shutdown(ctx); err != nil {
+		a.logger.Debug("ending the admin server", "error", err)
+	}
 	if err := a.admin.Close(); err != nil {
 		a.logger.Debug("closing the admin server", "error", err)
 	}
+	a.adminGRPC.Stop()
 }
 
 // turn says that the process wants requests, or that it drains and wants none any more: whatever the start still learns,
