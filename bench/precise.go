@@ -61,7 +61,7 @@ func lookupsOf(ctx context.Context, p *subject.Process) (lookups, error) {
 	return lookups{
 		exact:       subject.Sum(page, "sluice_token_exact_prompts_total"),
 		approximate: subject.Sum(page, "sluice_prefix_cache_approximate_requests_total"),
-		right:       subject.Sum(page, "sluice_prefix_cache_predictions_total", `outcome="exact"`),
+		right:       subject.Sum(page, "sluice_prefix_cache_predictions_total", `index="precise"`, `outcome="exact"`),
 	}, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sluice-epp/sluice/cache/approx"
+	"github.com/sluice-epp/sluice/cache/audit"
 	"github.com/sluice-epp/sluice/cache/blockhash"
 	"github.com/sluice-epp/sluice/cache/precise"
 	"github.com/sluice-epp/sluice/cache/tokens"
@@ -40,16 +41,17 @@ type Environment struct {
 // Plugins are all plugin types of this version: what a configuration file may name. A new one is a line here (or in the
 // list of its package). The function is called once per Registerer.
 func Plugins(e Environment) []scheduling.PluginType {
+	audits := audit.NewCollector(e.Registerer)
 	approximate := approx.NewFamily(approx.Options{
 		CacheConfig: e.Engines, Needs: e.Engines.Need, // it tunes itself by what engines say
-		Seed: e.HashSeed, Logger: e.Logger, Registerer: e.Registerer,
+		Audits: audits, Seed: e.HashSeed, Logger: e.Logger, Registerer: e.Registerer,
 	})
 	return slices.Concat(
 		[]scheduling.PluginType{
 			tokens.Type(tokens.Options{Registerer: e.Registerer, Logger: e.Logger}),
 			approximate.Type(),
 			precise.Type(precise.Options{
-				Now: e.Now, CacheConfig: e.Engines, Approximate: approximate,
+				Now: e.Now, CacheConfig: e.Engines, Approximate: approximate, Audits: audits,
 				Seed: e.HashSeed, Logger: e.Logger, Registerer: e.Registerer,
 			}),
 			ledger.Type(),

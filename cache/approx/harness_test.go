@@ -3,6 +3,7 @@ package approx
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,16 +16,21 @@ import (
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
-// stubPicker picks the address that a request's "pick" header names, or else the first candidate.
+// stubPicker picks the address that a request's "pick" header names, and as many others as are asked for.
 type stubPicker struct{}
 
 func (stubPicker) Pick(c *scheduling.Cycle, candidates scheduling.Set, _ []float64, picks []int) []int {
 	if want, ok := c.Request.Header("pick"); ok {
 		if e := c.Snapshot.ByAddress(string(want)); e != nil && candidates.Has(e.Ordinal) {
-			return append(picks, e.Ordinal)
+			picks = append(picks, e.Ordinal)
 		}
 	}
-	return append(picks, candidates.Next(0))
+	for i := range candidates.All() {
+		if len(picks) < c.MaxPicks && !slices.Contains(picks, i) {
+			picks = append(picks, i)
+		}
+	}
+	return picks
 }
 
 // probe exposes what the profile would read.
@@ -42,6 +48,7 @@ type harness struct {
 	types     []scheduling.PluginType
 	scheduler *scheduling.Scheduler
 	now       time.Duration
+	maxPicks  int // 0: one
 	id        atomic.Uint64
 }
 
@@ -72,7 +79,7 @@ func (h *harness) build(change func(*Parameters)) (*scheduling.Scheduler, error)
 	}}
 	return scheduling.Build(h.types, scheduling.Config{
 		Plugins: []scheduling.Spec{spec},
-		Profile: []scheduling.Ref{{Name: "probe"}},
+		Profile: []scheduling.Ref{{Name: "probe"}}, MaxPicks: h.maxPicks,
 	}, h.scheduler)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sluice-epp/sluice/cache/audit"
 	"github.com/sluice-epp/sluice/cache/blockhash"
 	"github.com/sluice-epp/sluice/scheduling"
 )
@@ -36,6 +37,8 @@ type Options struct {
 	// Seed keys block hashes where hashSeed is not configured. The same in the whole process, so that a reload keeps
 	// the index; see blockhash.NewSeed.
 	Seed blockhash.Seed
+	// Audits shows what engines report against what was predicted; nil means nobody does.
+	Audits *audit.Collector
 	// Logger may be nil.
 	Logger *slog.Logger
 	// Registerer is where the index's metrics go; nil means nowhere.
@@ -56,6 +59,9 @@ type Producer struct {
 	capped  atomic.Int64
 	tuner   tuner
 
+	audit    *audit.Table
+	withdraw func() // takes the audit out of the metrics
+
 	tokens scheduling.ValueKey[scheduling.TokenizedPrompt]
 	blocks scheduling.ValueKey[promptBlocks]
 	info   scheduling.Key[scheduling.PrefixCacheMatchInfo]
@@ -70,6 +76,7 @@ type learnt struct {
 	prompt   *prompt
 	on       *instance // nil: nothing was put in
 	firstNew int
+	promise  promise // stays until the end
 }
 
 func (f *Family) newProducer(b *scheduling.Builder, params Parameters, tokens scheduling.ValueKey[scheduling.TokenizedPrompt],
@@ -87,6 +94,11 @@ func (f *Family) newProducer(b *scheduling.Builder, params Parameters, tokens sc
 	p.info = column
 	p.learnt = scheduling.KeepState[learnt](b)
 	p.index.Store(p.firstIndex(previous))
+	p.audit = &audit.Table{}
+	if previous != nil {
+		p.audit = previous.audit
+	}
+	p.withdraw = f.options.Audits.Add(p.name, audit.Approximate, p.audit)
 	f.indexes.producers.Add(p.name, p)
 	return p
 }
@@ -112,6 +124,7 @@ func (p *Producer) firstIndex(previous *Producer) *index {
 // Close takes the plugin's index out of the metrics.
 func (p *Producer) Close() error {
 	p.indexes.producers.Remove(p)
+	p.withdraw()
 	return nil
 }
 
@@ -128,6 +141,7 @@ func (p *Producer) Produce(_ context.Context, c *scheduling.Cycle) error {
 		p.capped.Add(1)
 	}
 	x.lookup(c, pr, p.info.In(c))
+	pr.lookedUp = true
 	p.blocks.In(c).Set(promptBlocks{pr})
 	return nil
 }
@@ -151,7 +165,7 @@ func (p *Producer) take() *prompt {
 }
 
 func (p *Producer) giveBack(pr *prompt) {
-	pr.index = nil
+	pr.index, pr.lookedUp = nil, false
 	p.prompts.Put(pr)
 }
 
@@ -165,6 +179,7 @@ func (p *Producer) Committed(c *scheduling.Cycle, f *scheduling.Flight) {
 	value.Set(promptBlocks{}) // the flight has it now
 	state := p.learnt.Of(f)
 	state.prompt = blocks.prompt
+	p.promise(c, f, state)
 	p.record(f, state)
 }
 
@@ -198,7 +213,7 @@ func (p *Producer) FirstToken(f *scheduling.Flight, _ time.Duration) { p.settle(
 func (p *Producer) settle(state *learnt) {
 	if state.prompt != nil {
 		p.giveBack(state.prompt)
-		*state = learnt{}
+		*state = learnt{promise: state.promise}
 	}
 }
 
@@ -210,6 +225,7 @@ func (p *Producer) Done(f *scheduling.Flight, _ time.Duration) {
 		p.takeBack(f, state)
 	}
 	p.settle(state)
+	p.compare(f, &state.promise)
 }
 
 func failed(o scheduling.Outcome) bool {
@@ -230,4 +246,5 @@ func (p *Producer) SnapshotChanged(s *scheduling.Snapshot) {
 	x := p.index.Load()
 	x.adopt(s)
 	x.sweep()
+	p.audit.SnapshotChanged(s)
 }

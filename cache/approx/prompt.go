@@ -16,7 +16,9 @@ type prompt struct {
 	blockTokens int
 	// capped says that the prompt has more whole blocks than the layout reaches.
 	capped bool
-	words  []uint64
+	// lookedUp says that the column has what the index knew of the prompt.
+	lookedUp bool
+	words    []uint64
 }
 
 // hash fills the prompt in from a request.

@@ -56,6 +56,14 @@ func (l Layout) Width(i int) int {
 	return 1 << (i>>l.fineShift - 1)
 }
 
+// WidthAfter is the number of blocks in the run that begins after so many blocks, or that they end in.
+func (l Layout) WidthAfter(blocks int) int {
+	if l.uniform || blocks < 2<<l.fineShift {
+		return 1
+	}
+	return 1 << bits.Len(uint(blocks)>>(l.fineShift+1))
+}
+
 // Blocks is the number of blocks in the first n runs.
 func (l Layout) Blocks(n int) int {
 	if l.uniform || n <= 2<<l.fineShift {

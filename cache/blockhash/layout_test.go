@@ -55,6 +55,11 @@ func TestLayoutProperties(t *testing.T) {
 			if width > 1 && width > blocks/(1<<l.fineShift) {
 				t.Fatalf("run %d of %d blocks behind %d: coarser than 1/%d", n, width, blocks, 1<<l.fineShift)
 			}
+			for _, within := range []int{blocks, blocks + width - 1} {
+				if got := l.WidthAfter(within); got != width {
+					t.Fatalf("WidthAfter(%d) = %d, want %d of run %d behind %d", within, got, width, n, blocks)
+				}
+			}
 			blocks += width
 		}
 		if n > runs || n > l.MaxRuns() || blocks > max(1, tokens/block) {

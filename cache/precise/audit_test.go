@@ -1,8 +1,13 @@
 package precise
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/sluice-epp/sluice/cache/audit"
 	"github.com/sluice-epp/sluice/cache/kvevents"
 	"github.com/sluice-epp/sluice/cache/kvevents/cursor"
 	"github.com/sluice-epp/sluice/cache/kvevents/wire"
@@ -28,23 +33,17 @@ func TestAuditFollowsTheLastTokenRule(t *testing.T) {
 			if tc.held > 0 {
 				h.site.at("a:1").say(t, store(16, upTo(tc.held), 1))
 			}
+			h.serve(ids("m", []uint32{7, 7, 7}), "a:1", 1) // so that it is known to report
 			h.serve(ids("m", upTo(tc.tokens)), "a:1", reported)
-			want := map[string]float64{"exact": 0, "over": 0, "under": 0}
+			want := audit.Counts{Answers: 2, Predicted: int64(tc.predicted), Reported: int64(reported + 1), Under: 1}
 			switch {
 			case off < 0:
-				want["over"] = 1
+				want.FalseHits, want.Over = 1, 16
 			case off > 0:
-				want["under"] = 1
-			default:
-				want["exact"] = 1
+				want.Misses, want.Under = 1, 17
 			}
-			for outcome, n := range want {
-				if got := h.metric("sluice_prefix_cache_predictions_total " + outcome); got != n {
-					t.Errorf("%+v, reported %d: %s is %v, want %v", tc, reported, outcome, got, n)
-				}
-			}
-			if p, r := h.metric("sluice_prefix_cache_predicted_tokens_total"), h.metric("sluice_prefix_cache_reported_tokens_total"); p != float64(tc.predicted) || r != float64(reported) {
-				t.Errorf("%+v: %v predicted and %v reported, want %d and %d", tc, p, r, tc.predicted, reported)
+			if diff := cmp.Diff(want, h.producer().Audit().Of(h.endpoint("a:1"))); diff != "" {
+				t.Errorf("%+v, reported %d (-want +got):\n%s", tc, reported, diff)
 			}
 		}
 	}
@@ -61,14 +60,91 @@ func TestAuditLeavesOut(t *testing.T) {
 	batch := ids("m", upTo(64))
 	batch.TokenCount = 128
 	h.serve(batch, "a:1", 100) // several prompts: the engine counts them together
-	f := h.send(ids("m", upTo(64)), "a:1")
+	several := ids("m", upTo(64))
+	several.Choices = 2
+	h.serve(several, "a:1", 100)
+	if got := h.producer().Audit().Sum(); got != (audit.Counts{}) {
+		t.Errorf("audited: %+v", got)
+	}
+	if got := h.producer().ApproximateAudit().Sum(); got != (audit.Counts{}) {
+		t.Errorf("audited as of the approximate index: %+v", got)
+	}
+}
+
+// Of a request that is retried elsewhere, what counts is what was known at the pick of the endpoint that served. Nothing is
+// taken away there.
+func TestAuditOfTheOneThatServed(t *testing.T) {
+	h := newHarness(t, func(p *Parameters) { p.SpeculativeIndexing = false })
+	h.endpoints("a:1", "b:1")
+	prompt := ids("m", upTo(100))
+	for _, name := range []string{"a:1", "b:1"} {
+		h.site.at(name).rank(0).State(cursor.Degraded)
+		h.site.at(name).live()
+	}
+	h.site.at("a:1").say(t, store(16, upTo(32), 1))
+	h.site.at("b:1").say(t, store(16, upTo(96), 1))
+	f := h.send(prompt, "a:1")
 	f.Served(h.endpoint("b:1"))
-	h.end(f, 0)
-	h.serve(text("m", "some text that is not looked up by tokens"), "a:1", 0)
-	for _, outcome := range outcomeNames {
-		if n := h.metric("sluice_prefix_cache_predictions_total " + outcome); n != 0 {
-			t.Errorf("%v counted as %s", n, outcome)
-		}
+	h.end(f, 64)
+	table := h.producer().Audit()
+	want := audit.Counts{Answers: 1, FalseHits: 1, Predicted: 96, Reported: 64, Over: 32}
+	if a, b := table.Of(h.endpoint("a:1")), table.Of(h.endpoint("b:1")); a != (audit.Counts{}) || b != want {
+		t.Errorf("a: %+v, b: %+v; want nothing and %+v", a, b, want)
+	}
+	h.expect("nothing is doubted", prompt, map[string]int{"a:1": 32, "b:1": 96})
+}
+
+// A prompt that is not known by its tokens is audited as what the approximate index said of it, under a name of its own.
+func TestAuditOfTheFallback(t *testing.T) {
+	h := newHarness(t, nil)
+	h.endpoints("a:1")
+	prompt := strings.Repeat("some text that is not looked up by tokens ", 20)
+	for range 2 {
+		h.serve(text("m", prompt), "a:1", 100)
+	}
+	precise, approximate := h.producer().Audit().Sum(), h.producer().ApproximateAudit().Sum()
+	if precise != (audit.Counts{}) || approximate.Answers != 2 || approximate.Misses != 1 {
+		t.Errorf("precise %+v, approximate %+v; want the latter to have two answers, the first one a miss", precise, approximate)
+	}
+	if n := h.metric("sluice_prefix_cache_predictions_total a:1 approximate under"); n != 1 {
+		t.Errorf("%v misses shown", n)
+	}
+}
+
+// What lies beyond maxPrefixTokens is nobody's prediction.
+func TestAuditOfAPromptThatIsCapped(t *testing.T) {
+	h := newHarness(t, func(p *Parameters) { p.SpeculativeIndexing, p.MaxPrefixTokens = false, 64 })
+	h.endpoints("a:1")
+	h.site.at("a:1").live()
+	h.site.at("a:1").say(t, store(16, upTo(96), 1))
+	h.serve(ids("m", upTo(100)), "a:1", 96)
+	want := audit.Counts{Answers: 1, Predicted: 64, Reported: 64}
+	if got := h.producer().Audit().Sum(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// The counts stay through reloads, those that empty the index too, and go with their endpoint.
+func TestAuditOutlivesReloads(t *testing.T) {
+	h := newHarness(t, nil)
+	h.endpoints("a:1", "b:1")
+	h.site.at("a:1").live()
+	h.serve(ids("m", upTo(64)), "a:1", 32)
+	h.reload(func(p *Parameters) { p.HashSeed = "another" })
+	h.serve(ids("m", upTo(64)), "a:1", 32)
+	if got := h.producer().Audit().Of(h.endpoint("a:1")).Answers; got != 2 {
+		t.Errorf("%d answers after a reload, want 2", got)
+	}
+	if n := h.metric("sluice_prefix_cache_predictions_total a:1 precise under"); n < 1 {
+		t.Errorf("%v misses shown", n)
+	}
+	gone := h.endpoint("a:1")
+	h.endpoints("b:1")
+	if got := h.producer().Audit().Of(gone); got != (audit.Counts{}) {
+		t.Errorf("an endpoint that went has %+v", got)
+	}
+	if n := testutil.CollectAndCount(h.registry, "sluice_prefix_cache_predictions_total"); n != 0 {
+		t.Errorf("%d series without an endpoint", n)
 	}
 }
 

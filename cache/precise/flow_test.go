@@ -113,9 +113,6 @@ func TestSpeculation(t *testing.T) {
 		f.Done(ok200, h.now())
 		h.advance(defaultTTL)
 		h.expect("moved, later", prompt, map[string]int{"a:1": 0, "b:1": 32})
-		if n := &h.producer().audit.outcomes; n[0].Load()+n[1].Load()+n[2].Load() != 0 {
-			t.Error("a prediction for another endpoint was audited")
-		}
 	})
 	t.Run("off", func(t *testing.T) {
 		h := newOne(t)

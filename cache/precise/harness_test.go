@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sluice-epp/sluice/cache/approx"
+	"github.com/sluice-epp/sluice/cache/audit"
 	"github.com/sluice-epp/sluice/cache/blockhash"
 	"github.com/sluice-epp/sluice/cache/kvevents"
 	"github.com/sluice-epp/sluice/cache/kvevents/cursor"
@@ -165,10 +166,11 @@ func newHarnessWith(t testing.TB, config CacheConfig, change func(*Parameters)) 
 		site: &site{feeds: map[string][]*stubFeed{}, models: map[string]string{}},
 	}
 	seed := blockhash.SeedOf("test")
-	family := approx.NewFamily(approx.Options{CacheConfig: config, Seed: seed, Registerer: h.registry})
+	audits := audit.NewCollector(h.registry)
+	family := approx.NewFamily(approx.Options{CacheConfig: config, Audits: audits, Seed: seed, Registerer: h.registry})
 	h.types = []scheduling.PluginType{
 		Type(Options{
-			Now: h.now, CacheConfig: config, Approximate: family, Seed: seed, Transport: h.site, Registerer: h.registry,
+			Now: h.now, CacheConfig: config, Approximate: family, Audits: audits, Seed: seed, Transport: h.site, Registerer: h.registry,
 			follow: h.site.follow,
 		}),
 		family.Type(), tokens.Type(tokens.Options{}), ledger.Type(),

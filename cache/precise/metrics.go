@@ -14,7 +14,6 @@ var (
 	label      = []string{"producer"}
 	labelState = []string{"producer", "state"}
 	labelWhat  = []string{"producer", "what"}
-	labelOut   = []string{"producer", "outcome"}
 )
 
 func desc(name, help string, labels []string) *prometheus.Desc {
@@ -38,13 +37,10 @@ var (
 
 	descNoTokens   = desc("sluice_prefix_cache_approximate_requests_total", "Requests looked up in the approximate index, since the prompt's exact tokens were not known.", label)
 	descCapped     = desc("sluice_prefix_cache_capped_prompts_total", "Prompts longer than maxPrefixTokens; what lies beyond counts as uncached.", label)
-	descAudit      = desc("sluice_prefix_cache_predictions_total", "Requests whose cached tokens were predicted and reported, by how the two compare.", labelOut)
-	descPredicted  = desc("sluice_prefix_cache_predicted_tokens_total", "Cached tokens that were predicted, over the requests of sluice_prefix_cache_predictions_total.", label)
-	descReported   = desc("sluice_prefix_cache_reported_tokens_total", "Cached tokens that engines reported for the same requests.", label)
 	descAlarms     = desc("sluice_kv_alarms", "Engines that something about their KV events has to be looked at for, by what it is.", []string{"producer", "alarm"})
 	allDescriptors = []*prometheus.Desc{
 		descSources, descDistinct, descHeld, descChains, descBytes, descRouted, descParked, descBlocks, descMessages,
-		descForgets, descConnections, descReplays, descNoTokens, descCapped, descAudit, descPredicted, descReported, descAlarms,
+		descForgets, descConnections, descReplays, descNoTokens, descCapped, descAlarms,
 	}
 )
 
@@ -100,11 +96,6 @@ func (p *Producer) collect(to chan<- prometheus.Metric) {
 	}
 	count(descNoTokens, p.noTokens.Load())
 	count(descCapped, p.capped.Load())
-	for i, name := range outcomeNames {
-		count(descAudit, p.audit.outcomes[i].Load(), name)
-	}
-	count(descPredicted, p.audit.predicted.Load())
-	count(descReported, p.audit.reported.Load())
 	p.hub.collectFeeds(count)
 }
 

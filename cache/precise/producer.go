@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-epp/sluice/cache/approx"
+	"github.com/sluice-epp/sluice/cache/audit"
 	"github.com/sluice-epp/sluice/cache/kvevents/cursor"
 	"github.com/sluice-epp/sluice/scheduling"
 )
@@ -26,7 +27,8 @@ type Producer struct {
 	now      func() time.Duration
 	logger   *slog.Logger
 	types    *collector
-	audit    *audit
+	audit    *audit.Table
+	withdraw func() // takes the audit out of the metrics
 	noTokens atomic.Int64
 	capped   atomic.Int64
 
@@ -135,8 +137,8 @@ func (p *Producer) Committed(c *scheduling.Cycle, f *scheduling.Flight) {
 	p.state.Of(f).prompt = pr.prompt
 	pr.full = c.Request.KVReportFull
 	p.settleOn(pr.prompt, f.Endpoint, p.defaultSize(c), c.Now)
-	if known, _ := p.tokens.In(c).Get(); known.Count != len(known.Tokens) {
-		pr.predicted = -1 // several prompts: the engine counts them together
+	if known, _ := p.tokens.In(c).Get(); known.Count != len(known.Tokens) || c.Request.Choices > 1 {
+		pr.several, pr.predicted = true, -1 // the engine counts them together, and one finds what another has computed
 	}
 }
 
@@ -157,7 +159,7 @@ func (p *Producer) settleOn(pr *prompt, e *scheduling.Endpoint, fallback int, no
 	}
 	pr.on, pr.cut, pr.cached = on, best.cut, best.info.CachedBlockCount
 	size := best.info.BlockSizeTokens
-	if known {
+	if pr.block = size; known && !pr.several {
 		pr.predicted = min(pr.cached, (pr.tokens-1)/size) * size
 	}
 	pr.tick = on.now()
@@ -199,7 +201,7 @@ func (p *Producer) Moved(f *scheduling.Flight, from *scheduling.Endpoint) {
 	}
 	p.unsettle(pr)
 	p.settleOn(pr, f.Endpoint, p.params.BlockSizeTokens, p.now())
-	pr.predicted = -1 // the match is from the pick, another time
+	pr.moved = true
 }
 
 // FirstToken tells nothing that the engine's events do not, but to the approximate index.
@@ -222,7 +224,7 @@ func (p *Producer) Done(f *scheduling.Flight, now time.Duration) {
 	case failed(f.Outcome):
 		p.unsettle(pr)
 	case f.Outcome.Reason == scheduling.EndComplete && f.Outcome.Usage.CachedTokens >= 0 && pr.on != nil && pr.predicted >= 0:
-		p.compare(pr, f.Outcome.Usage.CachedTokens)
+		p.compare(pr, f.Endpoint, f.Outcome.Usage.CachedTokens)
 	}
 	if pr.on != nil && pr.reported > 0 {
 		pr.on.endReport(pr.cuts[pr.cut].hashes[:pr.reported])
@@ -231,11 +233,15 @@ func (p *Producer) Done(f *scheduling.Flight, now time.Duration) {
 	p.giveBack(pr)
 }
 
-// compare is the audit of one request.
-func (p *Producer) compare(pr *prompt, reported int) {
-	p.audit.note(pr.predicted, reported)
+// compare is the audit of one request. The match is from the pick: of an endpoint that a retry went to, it is not known
+// since when that is not so any more, and nothing is taken away.
+func (p *Producer) compare(pr *prompt, e *scheduling.Endpoint, reported int) {
+	if pr.seen < pr.tokens { // what lies beyond was not looked up
+		reported = min(reported, pr.seen)
+	}
+	p.audit.Note(e, audit.Answer{Predicted: pr.predicted, Reported: reported, Block: pr.block})
 	pr.on.predicted(pr.predicted, reported)
-	if reported >= pr.predicted {
+	if pr.moved || reported >= pr.predicted {
 		return
 	}
 	c := &pr.cuts[pr.cut]
@@ -257,8 +263,16 @@ func (p *Producer) CacheLost(ordinal int, generation uint64, restarted bool) {
 // SnapshotChanged makes the hub follow the endpoints, and frees what those that went held.
 func (p *Producer) SnapshotChanged(s *scheduling.Snapshot) {
 	p.hub.adopt(s)
+	p.audit.SnapshotChanged(s)
 	p.fallback.SnapshotChanged(s)
 }
+
+// Audit is what engines reported against what the precise index predicted, for prompts whose tokens were known exactly and
+// of which one completion was asked for. The table outlives reloads.
+func (p *Producer) Audit() *audit.Table { return p.audit }
+
+// ApproximateAudit is the same for the prompts that were looked up in the approximate index instead.
+func (p *Producer) ApproximateAudit() *audit.Table { return p.fallback.Audit() }
 
 // NeedsTokens says that the plugin's knowledge is of use for prompts only whose tokens are known exactly.
 func (p *Producer) NeedsTokens() {}
@@ -275,6 +289,7 @@ func (p *Producer) Warm(ctx context.Context) (late int) { return p.hub.readyIn(c
 // Close ends the plugin's share in the index.
 func (p *Producer) Close() error {
 	p.types.producers.Remove(p)
+	p.withdraw()
 	err := p.fallback.Close()
 	if e := p.hub.leave(); e != nil {
 		return e

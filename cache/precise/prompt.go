@@ -23,6 +23,9 @@ type prompt struct {
 	cut       int    // in cuts: the one that counts for on
 	cached    int    // blocks that on was believed to have
 	predicted int    // tokens that the engine should report as cached; -1 where it was not said
+	block     int    // tokens of the blocks that predicted counts
+	several   bool   // prompts, or completions
+	moved     bool   // another endpoint serves than was picked
 	tick      uint32 // of on
 	full      bool   // the engine announces again what it reuses
 	reported  int    // blocks noted in on.reports

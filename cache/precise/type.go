@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sluice-epp/sluice/cache/approx"
+	"github.com/sluice-epp/sluice/cache/audit"
 	"github.com/sluice-epp/sluice/cache/blockhash"
 	"github.com/sluice-epp/sluice/cache/kvevents"
 	"github.com/sluice-epp/sluice/scheduling"
@@ -37,6 +38,8 @@ type Options struct {
 	Transport http.RoundTripper
 	// Logger may be nil.
 	Logger *slog.Logger
+	// Audits shows what engines report against what was predicted; nil means nobody does.
+	Audits *audit.Collector
 	// Registerer is where the index's metrics go; nil means nowhere.
 	Registerer prometheus.Registerer
 
@@ -100,10 +103,11 @@ func newProducer(b *scheduling.Builder, o Options, producers *collector) (*Produ
 		configured = params.BlockSizeTokens
 	}
 	p.hub.configured.Store(int32(configured))
-	p.audit = &audit{}
-	if previous != nil && previous.hub == p.hub {
+	p.audit = &audit.Table{}
+	if previous != nil {
 		p.audit = previous.audit
 	}
+	p.withdraw = o.Audits.Add(p.name, audit.Precise, p.audit)
 	producers.producers.Add(p.name, p)
 	return p, nil
 }

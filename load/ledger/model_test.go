@@ -36,7 +36,7 @@ type ledgerModel struct {
 	uids     [4]int
 	present  [4]bool
 	notReady [4]bool
-	counters map[*counter]bool // every counter that was ever charged
+	counters map[*counter]string // every counter that was ever charged
 }
 
 func (m *ledgerModel) specs() []scheduling.EndpointSpec {
@@ -101,7 +101,7 @@ func (m *ledgerModel) pick(*rapid.T) {
 	}
 	m.scheduler.End(c)
 	held := m.ledger.charges.Of(f).counter
-	m.counters[held] = true
+	m.counters[held] = e.Address
 	m.flights = append(m.flights, &modelFlight{
 		flight: f, at: instance{e.Ordinal, e.Generation}, prompt: uncached, output: output, counter: held,
 	})
@@ -144,7 +144,7 @@ func (m *ledgerModel) move(*rapid.T) {
 	}
 	f.flight.Served(to)
 	f.at = instance{to.Ordinal, to.Generation}
-	m.counters[m.ledger.charges.Of(f.flight).counter] = true
+	m.counters[m.ledger.charges.Of(f.flight).counter] = f.flight.Endpoint.Address
 }
 
 // flap makes an endpoint come, go, change its uid or its readiness.
@@ -195,9 +195,9 @@ func (m *ledgerModel) check(*rapid.T) {
 }
 
 func (m *ledgerModel) neverNegative() {
-	for k := range m.counters {
+	for k, address := range m.counters {
 		if l := k.load(); l.Requests < 0 || l.Tokens < 0 || l.Decoding < 0 || l.Decoding > l.Requests {
-			m.rt.Fatalf("counter of %s: %+v", k.address, l)
+			m.rt.Fatalf("counter of %s: %+v", address, l)
 		}
 	}
 }
@@ -207,7 +207,7 @@ func (m *ledgerModel) neverNegative() {
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &ledgerModel{
-			bench: newBench(t, "default", "addEstimatedOutputTokens: true"), rt: rt, counters: map[*counter]bool{},
+			bench: newBench(t, "default", "addEstimatedOutputTokens: true"), rt: rt, counters: map[*counter]string{},
 			present: [4]bool{true, true, true},
 		}
 		m.update(m.specs()...)
@@ -222,9 +222,9 @@ func TestModel(t *testing.T) {
 			m.done(rt)
 		}
 		m.check(rt)
-		for k := range m.counters {
+		for k, address := range m.counters {
 			if l := k.load(); l != (scheduling.InFlightLoad{}) {
-				rt.Fatalf("counter of %s ends at %+v", k.address, l)
+				rt.Fatalf("counter of %s ends at %+v", address, l)
 			}
 		}
 	})

@@ -57,7 +57,7 @@ func newPlugin(b *scheduling.Builder) (any, error) {
 	if previous, ok := b.Previous.(*Plugin); ok {
 		p.table = previous.table
 	} else {
-		p.table = newTable()
+		p.table = &table{}
 	}
 	return p, nil
 }
@@ -67,11 +67,11 @@ func newPlugin(b *scheduling.Builder) (any, error) {
 func (p *Plugin) Fill(c *scheduling.Cycle) {
 	match, load, uncached := p.match.In(c), p.load.In(c), p.uncached.In(c)
 	input, _ := p.inputTokens(c)
-	counters := *p.table.counters.Load()
+	counters := p.table.counters.All()
 	for i := range c.Candidates.All() {
 		var inFlight scheduling.InFlightLoad
-		if k := findIn(counters, i, c.Snapshot.Endpoints[i].Generation); k != nil {
-			inFlight = k.load()
+		if in := scheduling.FindInstance(counters, i, c.Snapshot.Endpoints[i].Generation); in != nil {
+			inFlight = in.Value.load()
 		}
 		load.Set(i, inFlight)
 		uncached.Set(i, scheduling.UncachedRequestTokens(Uncached(match.At(i), input)))
@@ -163,4 +163,4 @@ func (p *Plugin) Moved(f *scheduling.Flight, _ *scheduling.Endpoint) {
 }
 
 // SnapshotChanged drops the counters of instances that went and makes those of instances that came.
-func (p *Plugin) SnapshotChanged(s *scheduling.Snapshot) { p.table.follow(s) }
+func (p *Plugin) SnapshotChanged(s *scheduling.Snapshot) { p.table.counters.Follow(s) }

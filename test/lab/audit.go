@@ -9,29 +9,33 @@ import (
 	"github.com/sluice-epp/sluice/sim"
 )
 
-// Audit is what Sluice's own comparison of predicted and reported cached tokens has come to.
-type Audit struct{ Predicted, Reported, Exact, Over, Under int }
+// Audit is what Sluice's own comparison of predicted and reported cached tokens has come to, of its precise index.
+type Audit struct{ Predicted, Reported, Exact, Over, Under, Unconfirmed int }
 
 // Audit reads the comparison so far.
 func (s *Sluice) Audit(t testing.TB) Audit {
 	t.Helper()
+	const precise = `index="precise"`
 	m := s.Metrics(t)
 	of := func(outcome string) int {
-		return int(m.Total(t, "sluice_prefix_cache_predictions_total", fmt.Sprintf("outcome=%q", outcome)))
+		return int(m.Total(t, "sluice_prefix_cache_predictions_total", precise, fmt.Sprintf("outcome=%q", outcome)))
 	}
 	return Audit{
-		Predicted: int(m.Total(t, "sluice_prefix_cache_predicted_tokens_total")),
-		Reported:  int(m.Total(t, "sluice_prefix_cache_reported_tokens_total")),
-		Exact:     of("exact"), Over: of("over"), Under: of("under"),
+		Predicted: int(m.Total(t, "sluice_prefix_cache_predicted_tokens_total", precise)),
+		Reported:  int(m.Total(t, "sluice_prefix_cache_reported_tokens_total", precise)),
+		Exact:     of("exact"), Over: of("over"), Under: of("under"), Unconfirmed: of("unconfirmed"),
 	}
 }
 
 // Requests is the number of requests that were compared.
-func (a Audit) Requests() int { return a.Exact + a.Over + a.Under }
+func (a Audit) Requests() int { return a.Exact + a.Over + a.Under + a.Unconfirmed }
 
 // Minus is what came after b.
 func (a Audit) Minus(b Audit) Audit {
-	return Audit{a.Predicted - b.Predicted, a.Reported - b.Reported, a.Exact - b.Exact, a.Over - b.Over, a.Under - b.Under}
+	return Audit{
+		a.Predicted - b.Predicted, a.Reported - b.Reported, a.Exact - b.Exact, a.Over - b.Over, a.Under - b.Under,
+		a.Unconfirmed - b.Unconfirmed,
+	}
 }
 
 // Decision is what Sluice says of a pick in the header of an answer.

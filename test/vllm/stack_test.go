@@ -140,10 +140,13 @@ func (m samples) losses() int { return m.sum("sluice_engine_cache_losses_total",
 type audit struct{ predicted, reported, exact, over, under int }
 
 func (m samples) audit() audit {
-	const outcomes = "sluice_prefix_cache_predictions_total"
+	of := func(metric string, labels ...string) int {
+		return m.sum("sluice_prefix_cache_"+metric, append(labels, `index="precise"`)...)
+	}
+	const outcomes = "predictions_total"
 	return audit{
-		predicted: m.sum("sluice_prefix_cache_predicted_tokens_total"), reported: m.sum("sluice_prefix_cache_reported_tokens_total"),
-		exact: m.sum(outcomes, `outcome="exact"`), over: m.sum(outcomes, `outcome="over"`), under: m.sum(outcomes, `outcome="under"`),
+		predicted: of("predicted_tokens_total"), reported: of("reported_tokens_total"),
+		exact: of(outcomes, `outcome="exact"`), over: of(outcomes, `outcome="over"`), under: of(outcomes, `outcome="under"`),
 	}
 }
 
