@@ -1,0 +1,2 @@
+// Package explanation writes an explained decision for people: the reason in words first, then what it rests on.
+package explanation
