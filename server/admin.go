@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -108,13 +109,13 @@ func inFlight(s *scheduling.Scheduler, e *scheduling.Endpoint) scheduling.InFlig
 }
 
 // newHTTPServer bounds what a client of the admin port can hold open.
-func newHTTPServer(h http.Handler, keeper *certs.Keeper) *http.Server {
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: &http.Protocols{}}
+func newHTTPServer(h http.Handler, keeper *certs.Keeper, logger *slog.Logger) *http.Server {
+	s := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: &http.Protocols{}}
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetHTTP2(true)
 	s.Protocols.SetUnencryptedHTTP2(true) // gRPC over loopback
 	if keeper != nil {
-		s.TLSConfig = keeper.Config()
+		s.TLSConfig = keeper.Config("h2", "http/1.1")
 	}
 	return s
 }

@@ -230,7 +230,7 @@ func (a *App) listen(s *config.Server) (err error) {
 func (a *App) servers(maxBody int) (err error) {
 	a.health = newHealth()
 	if a.keeper != nil {
-		a.grpc = transport.NewServer(a.keeper.Config(), maxBody)
+		a.grpc = transport.NewServer(a.keeper.Config("h2"), maxBody)
 	} else {
 		a.grpc = transport.NewServer(nil, maxBody)
 	}
@@ -245,7 +245,7 @@ func (a *App) servers(maxBody int) (err error) {
 		reflection.Register(a.probe)
 	}
 	a.newOperator()
-	a.admin = newHTTPServer(withGRPC(a.adminGRPC, a.adminHandler(a.options.Registry)), a.adminKeeper)
+	a.admin = newHTTPServer(withGRPC(a.adminGRPC, a.adminHandler(a.options.Registry)), a.adminKeeper, a.logger)
 	return nil
 }
 

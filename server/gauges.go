@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-epp/sluice/load/ledger"
 	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/server/certs"
 )
 
 // registerGauges registers what is read at the moment of a scrape.
@@ -64,11 +65,27 @@ func (a *App) registerGauges() {
 	counter("sluice_discovery_lookups_empty_total", "DNS look-ups whose answer was that there is nothing.", func() float64 { return float64(a.stats.LookupsEmpty.Load()) })
 	counter("sluice_discovery_lookup_failures_total", "DNS look-ups that failed for a time.", func() float64 { return float64(a.stats.LookupFailures.Load()) })
 
-	if a.keeper != nil {
-		gauge("sluice_tls_certificate_expiry_timestamp_seconds", "When the serving certificate expires, in Unix time.",
-			func() float64 { return float64(a.keeper.Expiry().UnixNano()) / float64(time.Second) })
-		counter("sluice_tls_reloads_total", "Changed certificates taken over.", func() float64 { taken, _ := a.keeper.Reloads(); return float64(taken) })
-		counter("sluice_tls_reload_failures_total", "Changed certificates refused.", func() float64 { _, refused := a.keeper.Reloads(); return float64(refused) })
+	a.registerCertificates(reg)
+}
+
+// registerCertificates shows the certificates of the listeners that have one.
+func (a *App) registerCertificates(reg prometheus.Registerer) {
+	for listener, keeper := range map[string]*certs.Keeper{"grpc": a.keeper, "admin": a.adminKeeper} {
+		if keeper == nil {
+			continue
+		}
+		of := prometheus.Labels{"listener": listener}
+		reg.MustRegister(
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "sluice_tls_certificate_expiry_timestamp_seconds", Help: "When a listener's certificate expires, in Unix time.", ConstLabels: of,
+			}, func() float64 { return float64(keeper.Expiry().UnixNano()) / float64(time.Second) }),
+			prometheus.NewCounterFunc(prometheus.CounterOpts{
+				Name: "sluice_tls_reloads_total", Help: "Changed certificates taken over.", ConstLabels: of,
+			}, func() float64 { taken, _ := keeper.Reloads(); return float64(taken) }),
+			prometheus.NewCounterFunc(prometheus.CounterOpts{
+				Name: "sluice_tls_reload_failures_total", Help: "Changed certificates refused.", ConstLabels: of,
+			}, func() float64 { _, refused := keeper.Reloads(); return float64(refused) }),
+		)
 	}
 }
 

@@ -84,8 +84,8 @@ telemetry: {maxModelLabels: 3}
 	}
 }
 
-// duplex is a chat request in full duplex whose headers are sent.
-func (p *process) duplex(t *testing.T) extprocv3.ExternalProcessor_ProcessClient {
+// duplex is a chat request in full duplex whose headers are sent, with those given beside the usual ones.
+func (p *process) duplex(t *testing.T, headers ...string) extprocv3.ExternalProcessor_ProcessClient {
 	t.Helper()
 	s, err := extprocv3.NewExternalProcessorClient(p.conn).Process(t.Context())
 	if err != nil {
@@ -96,7 +96,7 @@ func (p *process) duplex(t *testing.T) extprocv3.ExternalProcessor_ProcessClient
 			RequestBodyMode: filterv3.ProcessingMode_FULL_DUPLEX_STREAMED, ResponseBodyMode: filterv3.ProcessingMode_FULL_DUPLEX_STREAMED,
 		},
 		Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: headersOf(
-			":method", "POST", ":path", "/v1/chat/completions", "content-type", "application/json")}},
+			append(headers, ":method", "POST", ":path", "/v1/chat/completions", "content-type", "application/json")...)}},
 	})
 	return s
 }

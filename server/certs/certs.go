@@ -82,12 +82,17 @@ func SelfSigned() (*Keeper, error) {
 	return k, nil
 }
 
-// Config is a server configuration that shows every new connection the newest good certificate.
-func (k *Keeper) Config() *tls.Config {
+// Config is a server configuration that shows every new connection the newest good certificate. protocols are those that it
+// speaks, the preferred one first, as ALPN names them (RFC 7301).
+func (k *Keeper) Config(protocols ...string) *tls.Config {
 	return &tls.Config{
-		MinVersion:         minVersion,
-		NextProtos:         []string{"h2"},
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return k.current.Load(), nil },
+		MinVersion: minVersion,
+		NextProtos: protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			c := k.current.Load().Clone()
+			c.NextProtos = protocols
+			return c, nil
+		},
 	}
 }
 
@@ -98,7 +103,7 @@ func (k *Keeper) Expiry() time.Time { return time.Unix(k.notAfter.Load(), 0) }
 func (k *Keeper) Reloads() (taken, refused int64) { return k.reloads.Load(), k.failures.Load() }
 
 func (k *Keeper) publish(cert tls.Certificate, clientCAs *x509.CertPool, notAfter time.Time) {
-	c := &tls.Config{MinVersion: minVersion, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{cert}}
+	c := &tls.Config{MinVersion: minVersion, Certificates: []tls.Certificate{cert}}
 	if clientCAs != nil {
 		c.ClientCAs, c.ClientAuth = clientCAs, tls.RequireAndVerifyClientCert
 	}

@@ -58,7 +58,7 @@ func pairUntil(t *testing.T, name string, until time.Time) (certPEM, keyPEM []by
 // server accepts TLS connections on loopback and echoes, with the keeper's certificates.
 func server(t *testing.T, k *Keeper) string {
 	t.Helper()
-	l, err := tls.Listen("tcp", "127.0.0.1:0", k.Config())
+	l, err := tls.Listen("tcp", "127.0.0.1:0", k.Config("h2"))
 	if err != nil {
 		t.Fatal(err)
 	}
