@@ -40,9 +40,11 @@ func StartSluice(t testing.TB, p Plan) *Sluice {
 	s := &Sluice{done: make(chan struct{}), log: &journal{}, admin: NewClient(t)}
 	force := make(chan struct{})
 	s.kill = sync.OnceFunc(func() { close(force) })
+	level := &slog.LevelVar{}
 	o := server.Options{
 		Registry:    prometheus.NewRegistry(),
-		Logger:      slog.New(slog.NewTextHandler(s.log, nil)),
+		Logger:      slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: level})),
+		Level:       level,
 		Conformance: p.Conformance,
 		Override:    func(c *config.Config) { override(c, p) },
 	}
