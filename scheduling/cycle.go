@@ -5,9 +5,10 @@ import "time"
 // Phase is a part of a request's way through scheduling.
 type Phase uint8
 
-// The phases, in order. PhaseFill to PhasePick run inside the critical section.
+// The phases, in order. PhaseWait is the wait for the critical section, inside of which PhaseFill to PhasePick run.
 const (
 	PhaseProduce Phase = iota
+	PhaseWait
 	PhaseFill
 	PhaseFilter
 	PhaseScore
@@ -15,7 +16,7 @@ const (
 	PhaseCommitted
 )
 
-var phaseNames = [...]string{"produce", "fill", "filter", "score", "pick", "committed"}
+var phaseNames = [...]string{"produce", "wait", "fill", "filter", "score", "pick", "committed"}
 
 // String is the phase's name as traces show it.
 func (p Phase) String() string {
@@ -25,8 +26,12 @@ func (p Phase) String() string {
 	return "unknown"
 }
 
-// PhaseObserver is told when a cycle enters a phase; a tracer is one. It must not block.
-type PhaseObserver interface{ EnterPhase(p Phase) }
+// PhaseObserver is told when a cycle enters a phase, and within PhaseProduce when it comes to a producer; a tracer is one.
+// It must not block, and in the phases of the critical section it keeps other picks waiting.
+type PhaseObserver interface {
+	EnterPhase(p Phase)
+	EnterProducer(name string)
+}
 
 // Cycle is the memory of one decision: its inputs, the columns and what every step did. Cycles are pooled; a plugin
 // keeps nothing of one after its call returns.

@@ -262,14 +262,17 @@ func TestProducersSkippedOnceTheTimeIsUp(t *testing.T) {
 	}
 }
 
-// phases is an observer that writes the phases down.
-type phases []scheduling.Phase
+// phases is an observer that writes the phases and the producers down.
+type phases []string
 
-func (p *phases) EnterPhase(phase scheduling.Phase) { *p = append(*p, phase) }
+func (p *phases) EnterPhase(phase scheduling.Phase) { *p = append(*p, phase.String()) }
+func (p *phases) EnterProducer(name string)         { *p = append(*p, "producer "+name) }
 
 func TestPhases(t *testing.T) {
-	s := profileOf(t, 1, keep(0), scores(1, 1))
-	c := s.Begin(pool(2).Snapshot(), &scheduling.Request{}, 0)
+	quick := producerFunc(func(context.Context, *scheduling.Cycle) error { return nil })
+	types := []scheduling.PluginType{fake("x", quick), fake("y", quick), schedtest.First}
+	s := mustBuild(t, types, schedtest.Config(plugins("x", "y"), "first-picker"))
+	c := s.Begin(pool(2).Snapshot(), &scheduling.Request{TraceID: "4bf92f3577b34da6a3ce929d0e0e4736"}, 0)
 	var seen phases
 	c.Observer = &seen
 	s.Produce(t.Context(), c)
@@ -277,12 +280,12 @@ func TestPhases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := phases{
-		scheduling.PhaseProduce, scheduling.PhaseFill, scheduling.PhaseFilter, scheduling.PhaseScore,
-		scheduling.PhasePick, scheduling.PhaseCommitted,
-	}
+	want := phases{"produce", "producer x", "producer y", "wait", "fill", "filter", "score", "pick", "committed"}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Errorf("phases (-want +got):\n%s", diff)
+	}
+	if f.TraceID != c.Request.TraceID {
+		t.Errorf("the flight is of the trace %q", f.TraceID)
 	}
 	f.Done(scheduling.Outcome{}, 0)
 	s.End(c)

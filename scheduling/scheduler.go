@@ -70,6 +70,9 @@ func (s *Scheduler) Produce(ctx context.Context, c *Cycle) {
 	c.enter(PhaseProduce)
 	for i := range s.producers {
 		p := &s.producers[i]
+		if c.Observer != nil {
+			c.Observer.EnterProducer(p.name)
+		}
 		err := ctx.Err()
 		if err == nil {
 			err = p.Produce(ctx, c)
@@ -97,6 +100,7 @@ func (s *Scheduler) Commit(c *Cycle) (*Flight, error) {
 }
 
 func (s *Scheduler) decideAndCharge(c *Cycle) *Flight {
+	c.enter(PhaseWait)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fillAndDecide(c)

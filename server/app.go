@@ -144,7 +144,7 @@ func (a *App) config() *config.Config { return &a.current.Load().file.Config }
 // assemble makes the servers around the first configuration.
 func (a *App) assemble(ctx context.Context) (err error) {
 	cfg := a.config()
-	if a.tracing, err = telemetry.NewTracing(ctx, a.logger); err != nil {
+	if a.tracing, err = telemetry.NewTracing(ctx, "sluice", a.logger); err != nil {
 		return err
 	}
 	a.metrics = telemetry.NewMetrics(a.options.Registry, cfg.Telemetry.MaxModelLabels, cfg.Telemetry.ModelLabels...)
@@ -171,6 +171,7 @@ func (a *App) assemble(ctx context.Context) (err error) {
 		ConformanceHeaders:    a.options.Conformance,
 		Observer:              a.observer(),
 		Tracer:                a.tracing.Tracer(),
+		FollowTraces:          a.tracing.FollowsCallers(),
 		Logger:                a.logger,
 	})
 	if a.keeper, err = a.certificates(&cfg.Server); err != nil {

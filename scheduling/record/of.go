@@ -141,7 +141,9 @@ func addOutcome(d *decisionv1.Decision, c *scheduling.Cycle) {
 	for _, p := range c.Picks {
 		d.Picks = append(d.Picks, uint32(p))
 	}
-	d.RunnerUpMargin = runnerUpMargin(c)
+	if margin, ok := RunnerUpMargin(c); ok {
+		d.RunnerUpMargin = &margin
+	}
 }
 
 func gateOf(g *scheduling.GateReport) *decisionv1.GateReport {
@@ -172,21 +174,22 @@ func ordinal(i int) *uint32 {
 	return &o
 }
 
-func runnerUpMargin(c *scheduling.Cycle) *float64 {
+// RunnerUpMargin is by how much the first pick's total exceeds the highest of the other candidates that passed the filters;
+// ok is false where there is no pick or no other.
+func RunnerUpMargin(c *scheduling.Cycle) (margin float64, ok bool) {
 	if len(c.Picks) == 0 {
-		return nil
+		return 0, false
 	}
-	best, found := math.Inf(-1), false
+	best := math.Inf(-1)
 	for e := range c.Candidates.All() {
 		if e != c.Picks[0] {
-			best, found = max(best, c.Totals[e]), true
+			best, ok = max(best, c.Totals[e]), true
 		}
 	}
-	if !found {
-		return nil
+	if !ok {
+		return 0, false
 	}
-	margin := c.Totals[c.Picks[0]] - best
-	return &margin
+	return c.Totals[c.Picks[0]] - best, true
 }
 
 // clean makes a string from outside fit a record: valid UTF-8, as protobuf demands, and of bounded length.

@@ -86,6 +86,8 @@ type Config struct {
 	Observer Observer
 	// Tracer makes spans; nil for none.
 	Tracer trace.Tracer
+	// FollowTraces makes no spans for a request whose caller has a trace that is not recorded, without asking Tracer.
+	FollowTraces bool
 	// Logger gets what an operator should know.
 	Logger *slog.Logger
 }

@@ -267,8 +267,12 @@ type call struct {
 func (b *bench) call(t *testing.T, request, response bodyMode) *call {
 	t.Helper()
 	c := b.rawCall(t)
-	c.pc = &extprocv3.ProtocolConfiguration{RequestBodyMode: request, ResponseBodyMode: response}
+	c.pc = protocolOf(request, response)
 	return c
+}
+
+func protocolOf(request, response bodyMode) *extprocv3.ProtocolConfiguration {
+	return &extprocv3.ProtocolConfiguration{RequestBodyMode: request, ResponseBodyMode: response}
 }
 
 func (b *bench) rawCall(t *testing.T) *call {

@@ -83,6 +83,7 @@ func (st *stream) hold() {
 	st.flight = nil
 	outcome := scheduling.Outcome{Reason: scheduling.EndUnseen, Status: st.response.status, Usage: scheduling.UnknownUsage}
 	s.cfg.Observer.Noted(NoteHeld)
+	st.spans.ended(f, outcome)
 	s.sayHeld.Do(func() {
 		if s.cfg.EndStream != EndAfterResponse {
 			return // it was asked for

@@ -62,6 +62,7 @@ type errorDetail struct {
 // refuse answers the client directly. Nothing follows it on this stream.
 func (st *stream) refuse(i *immediate) error {
 	st.server.cfg.Observer.Noted(i.reason)
+	st.spans.refused(i)
 	st.answered, st.request.replied = true, true
 	st.release(scheduling.EndError)
 	st.dropBody() // what is refused holds nothing, however long its stream stays open

@@ -85,7 +85,7 @@ func (st *stream) onRequestHeaders(h *extprocv3.HttpHeaders) error {
 		r.Operation = openai.OperationOf(stringHeader(&r.Request, ":path"))
 	}
 	r.rewrite = rewriteOf(&r.Request)
-	st.spans.start(st.grpc.Context(), st.server.cfg.Tracer, &r.Request)
+	st.spans.start(st.grpc.Context(), &st.server.cfg, &r.Request)
 	if length := contentLength(&r.Request); length > st.server.cfg.MaxRequestBodyBytes && st.requestMode != modeNone {
 		return st.tooLarge(length)
 	} else if err := st.room(length); err != nil {
@@ -406,6 +406,7 @@ func (st *stream) pick() (string, error) {
 	}
 	if err := st.restrict(c, snapshot); err != nil {
 		cfg.Observer.Picked(c, nil, cfg.Now()-begin)
+		st.spans.decided(c, nil)
 		return "", err
 	}
 	ctx := newDeadline(st.grpc.Context(), cfg.ProduceTimeout)
@@ -417,13 +418,13 @@ func (st *stream) pick() (string, error) {
 	f, err := scheduler.Commit(c)
 	st.flight = f // before anything can fail: a charge that nobody holds stays for good
 	cfg.Observer.Picked(c, f, cfg.Now()-begin)
+	st.spans.decided(c, f)
 	if err != nil {
 		return "", &immediate{status: 503, reason: ReasonFilteredOut, message: "no endpoint is left after the scheduling filters"}
 	}
 	if cfg.DecisionHeader {
 		st.decision = describe(c, f)
 	}
-	st.spans.picked(c, f)
 	return addresses(f), nil
 }
 

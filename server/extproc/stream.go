@@ -222,6 +222,7 @@ func (st *stream) release(reason scheduling.EndReason) {
 	}
 	defer st.dropIDs()
 	defer f.Done(outcome, now) // whatever the observer does
+	st.spans.ended(f, outcome)
 	st.server.cfg.Observer.Ended(f, outcome, first, now-f.PickedAt)
 }
 

@@ -2,122 +2,222 @@ package extproc
 
 import (
 	"context"
-	"strings"
+	"strconv"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/server/telemetry/span"
 )
 
-// spans are the trace of one stream: receive (the whole stream), one span per scheduling phase below it, and upstream
-// from the pick to the end. The zero value, which is what an unsampled request has, does nothing and allocates nothing.
+// spans are the trace of one stream: a span of the whole, and below it one for each thing that the request waits for. The
+// zero value, which is what a request has that no trace records, does nothing and allocates nothing.
+//
+// Phases only note the time; they become spans once the pick is made, so that no other pick waits for the tracer.
 type spans struct {
-	tracer   trace.Tracer
-	ctx      context.Context
-	receive  trace.Span
-	phase    trace.Span
-	upstream trace.Span
+	tracer  trace.Tracer
+	ctx     context.Context // holds request
+	request trace.Span
+	marks   []mark
+	since   time.Time // the pick, or the first token: the next span's beginning
 }
 
-var propagator = propagation.TraceContext{}
-
-// start joins the client's trace, where there is one and it is sampled.
-func (s *spans) start(ctx context.Context, tracer trace.Tracer, r *scheduling.Request) {
-	if tracer == nil {
-		return
-	}
-	parent := propagator.Extract(ctx, headerCarrier{r})
-	ctx, span := tracer.Start(parent, "receive", trace.WithSpanKind(trace.SpanKindServer))
-	if !span.IsRecording() {
-		return
-	}
-	s.tracer, s.ctx, s.receive = tracer, ctx, span
-	r.TraceID = span.SpanContext().TraceID().String()
-	span.SetAttributes(attribute.String("gen_ai.operation.name", r.Operation.String()))
+// mark is where a phase begins and the one before ends. Without a name it only ends that.
+type mark struct {
+	name     string
+	producer string
+	at       time.Time
 }
 
-// observe returns the observer that turns scheduling phases into spans; nil when the request is not sampled.
+// start begins the trace of a request, below the span of whoever called, where that is recorded.
+func (s *spans) start(ctx context.Context, cfg *Config, r *scheduling.Request) {
+	if cfg.Tracer == nil {
+		return
+	}
+	parent, recorded := callerOf(ctx, r)
+	if !recorded && cfg.FollowTraces {
+		return
+	}
+	now := time.Now()
+	ctx, request := cfg.Tracer.Start(parent.join(ctx), span.Request, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(now))
+	if !request.IsRecording() {
+		return
+	}
+	s.tracer, s.ctx, s.request = cfg.Tracer, ctx, request
+	r.TraceID = request.SpanContext().TraceID().String()
+	s.marks = append(s.marks, mark{name: span.Receive, at: now})
+	if id, ok := r.Header("x-request-id"); ok {
+		request.SetAttributes(span.ClientRequestID.String(span.Text(string(id))))
+	}
+	request.SetAttributes(span.RequestID.Int64(int64(r.ID))) //nolint:gosec // ids count from 1
+}
+
+// observe returns the observer of the scheduling phases; nil when no trace records the request.
 func (s *spans) observe() scheduling.PhaseObserver {
-	if s.receive == nil {
+	if s.request == nil {
 		return nil
 	}
 	return s
 }
 
-// EnterPhase ends the span of the phase before and starts the next one's.
-func (s *spans) EnterPhase(p scheduling.Phase) {
-	if s.phase != nil {
-		s.phase.End()
-		s.phase = nil
-	}
-	if p != scheduling.PhaseCommitted {
-		_, s.phase = s.tracer.Start(s.ctx, p.String())
-	}
+// phases are the spans of the scheduling phases. PhaseProduce has one a producer instead, and PhaseCommitted none.
+var phases = map[scheduling.Phase]string{
+	scheduling.PhaseWait: span.Wait, scheduling.PhaseFill: span.Fill, scheduling.PhaseFilter: span.Filter,
+	scheduling.PhaseScore: span.Score, scheduling.PhasePick: span.Pick,
 }
 
-// picked notes the decision and starts the upstream span.
-func (s *spans) picked(c *scheduling.Cycle, f *scheduling.Flight) {
-	if s.receive == nil {
+// EnterPhase notes when a phase begins.
+func (s *spans) EnterPhase(p scheduling.Phase) {
+	s.marks = append(s.marks, mark{name: phases[p], at: time.Now()})
+}
+
+// EnterProducer notes when a producer's turn comes.
+func (s *spans) EnterProducer(name string) {
+	s.marks = append(s.marks, mark{name: span.Produce, producer: name, at: time.Now()})
+}
+
+// decided tells of a decision; f is nil where nothing could be picked.
+func (s *spans) decided(c *scheduling.Cycle, f *scheduling.Flight) {
+	if s.request == nil {
 		return
 	}
-	attributes := []attribute.KeyValue{
-		attribute.String("gen_ai.request.model", attributeText(f.Model)),
-		attribute.String("server.address", f.Endpoint.Address),
-		attribute.Int64("sluice.request.id", int64(f.ID)),
-		attribute.Int("sluice.candidates", c.Considered.Len()),
+	s.flush(c)
+	s.request.SetAttributes(decisionAttributes(c)...)
+	if f != nil {
+		s.since = time.Now()
+		s.request.SetAttributes(pickAttributes(c, f)...)
 	}
-	if n := len(c.Gates); n > 0 {
-		attributes = append(attributes, attribute.String("sluice.gate", c.Gates[n-1].Verdict.String()))
-	}
-	s.receive.SetAttributes(attributes...)
-	_, s.upstream = s.tracer.Start(s.ctx, "upstream", trace.WithSpanKind(trace.SpanKindClient))
 }
 
-// maxAttributeText bounds a text in a span that a client can make up.
-const maxAttributeText = 256
+// flush makes spans of the phases. c names the producers and their faults; nil where there is none.
+func (s *spans) flush(c *scheduling.Cycle) {
+	now := time.Now()
+	for i, m := range s.marks {
+		end := now
+		if i+1 < len(s.marks) {
+			end = s.marks[i+1].at
+		}
+		if m.name == "" {
+			continue
+		}
+		if m.producer == "" {
+			s.child(m.name, trace.SpanKindInternal, m.at, end)
+			continue
+		}
+		s.produced(c, m, end)
+	}
+	s.marks = nil
+}
 
-// attributeText is a client's text as spans take it: one that is not UTF-8 costs the whole batch that it is exported in.
-func attributeText(s string) string {
-	return strings.ToValidUTF8(s[:min(len(s), maxAttributeText)], "\uFFFD")
+func (s *spans) child(name string, kind trace.SpanKind, from, to time.Time) {
+	_, child := s.tracer.Start(s.ctx, name, trace.WithSpanKind(kind), trace.WithTimestamp(from))
+	child.End(trace.WithTimestamp(to))
+}
+
+// produced makes the span of a producer, named for what it finds out.
+func (s *spans) produced(c *scheduling.Cycle, m mark, end time.Time) {
+	name := m.name
+	if c != nil {
+		name = producerSpan(c.Scheduler(), m.producer)
+	}
+	_, child := s.tracer.Start(s.ctx, name, trace.WithTimestamp(m.at), trace.WithAttributes(span.Plugin.String(m.producer)))
+	if c != nil {
+		for _, fault := range c.Faults {
+			if fault.Producer == m.producer {
+				child.SetStatus(codes.Error, span.Text(fault.Err.Error()))
+			}
+		}
+	}
+	child.End(trace.WithTimestamp(end))
+}
+
+// producerSpan tells tokenizers and indices from other producers by what they fill.
+func producerSpan(s *scheduling.Scheduler, producer string) string {
+	for _, column := range s.Columns() {
+		if column.Producer != producer {
+			continue
+		}
+		switch column.DataType {
+		case scheduling.DataTypeOf[scheduling.TokenizedPrompt]():
+			return span.Tokenize
+		case scheduling.DataTypeOf[scheduling.PrefixCacheMatchInfo]():
+			return span.Lookup
+		}
+	}
+	return span.Produce
 }
 
 func (s *spans) responseBegun(status int) {
-	if s.upstream != nil {
-		s.upstream.SetAttributes(attribute.Int("http.response.status_code", status))
+	if s.request != nil {
+		s.request.SetAttributes(span.ResponseStatus.Int(status))
 	}
 }
 
 func (s *spans) firstToken() {
-	if s.upstream != nil {
-		s.upstream.AddEvent("first_token")
+	if s.request == nil || s.since.IsZero() {
+		return
 	}
+	now := time.Now()
+	s.child(span.FirstToken, trace.SpanKindClient, s.since, now)
+	s.request.SetAttributes(span.GenAIFirstChunk.Float64(now.Sub(s.since).Seconds()))
+	s.since = now
 }
 
-func (s *spans) end() {
-	for _, span := range []trace.Span{s.phase, s.upstream, s.receive} {
-		if span != nil {
-			span.End()
+// ended tells how a picked request ended.
+func (s *spans) ended(f *scheduling.Flight, o scheduling.Outcome) {
+	if s.request == nil || s.since.IsZero() {
+		return
+	}
+	s.child(span.End, trace.SpanKindClient, s.since, time.Now())
+	s.since = time.Time{}
+	attributes := []attribute.KeyValue{span.EndReason.String(o.Reason.String())}
+	for _, count := range []struct {
+		key attribute.Key
+		n   int
+	}{
+		{span.GenAIInputTokens, o.Usage.PromptTokens},
+		{span.GenAICachedTokens, o.Usage.CachedTokens},
+		{span.GenAIOutputTokens, o.Usage.CompletionTokens},
+	} {
+		if count.n >= 0 {
+			attributes = append(attributes, count.key.Int(count.n))
 		}
 	}
-	*s = spans{}
+	if f.Endpoint != f.Picks[0] {
+		attributes = append(attributes, span.ServedBy.String(f.Endpoint.Address))
+	}
+	s.request.SetAttributes(attributes...)
+	if o.Status >= 400 {
+		s.failed(o.Status, strconv.Itoa(o.Status))
+	}
 }
 
-// headerCarrier lets a propagator read a request's headers.
-type headerCarrier struct{ request *scheduling.Request }
-
-// Get returns a header.
-func (h headerCarrier) Get(key string) string { return stringHeader(h.request, lower(key)) }
-
-// Set does nothing: the trace goes on upstream in the proxy's own headers.
-func (headerCarrier) Set(string, string) {}
-
-// Keys lists the header names.
-func (h headerCarrier) Keys() []string {
-	keys := make([]string, len(h.request.Headers))
-	for i := range h.request.Headers {
-		keys[i] = h.request.Headers[i].Name
+// refused tells of an answer to the client instead of a pick.
+func (s *spans) refused(i *immediate) {
+	if s.request == nil {
+		return
 	}
-	return keys
+	s.responseBegun(i.status)
+	s.failed(i.status, i.reason)
+}
+
+// failed notes a status that is an error. A client's own is no fault of the server's.
+func (s *spans) failed(status int, why string) {
+	s.request.SetAttributes(span.ErrorType.String(why))
+	if status >= 500 {
+		s.request.SetStatus(codes.Error, why)
+	}
+}
+
+// end ends the trace with the stream.
+func (s *spans) end() {
+	if s.request == nil {
+		return
+	}
+	s.flush(nil)
+	s.request.End()
+	*s = spans{}
 }

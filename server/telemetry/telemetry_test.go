@@ -214,13 +214,14 @@ func TestTracingIsOffUnlessAsked(t *testing.T) {
 		"nothing set":   {nil, false},
 		"exporter none": {map[string]string{"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, false},
 		"disabled":      {map[string]string{"OTEL_TRACES_EXPORTER": "console", "OTEL_SDK_DISABLED": "true"}, false},
+		"always off":    {map[string]string{"OTEL_TRACES_EXPORTER": "console", "OTEL_TRACES_SAMPLER": " Always_Off"}, false},
 		"console":       {map[string]string{"OTEL_TRACES_EXPORTER": "console"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for k, v := range test.set {
 				t.Setenv(k, v)
 			}
-			tracing, err := NewTracing(t.Context(), slog.New(slog.DiscardHandler))
+			tracing, err := NewTracing(t.Context(), "sluice", slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -234,7 +235,7 @@ func TestTracingIsOffUnlessAsked(t *testing.T) {
 	}
 	t.Run("an unknown exporter is an error", func(t *testing.T) {
 		t.Setenv("OTEL_TRACES_EXPORTER", "nonsense")
-		if _, err := NewTracing(t.Context(), slog.New(slog.DiscardHandler)); err == nil {
+		if _, err := NewTracing(t.Context(), "sluice", slog.New(slog.DiscardHandler)); err == nil {
 			t.Error("no error")
 		}
 	})

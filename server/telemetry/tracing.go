@@ -5,26 +5,38 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"go.opentelemetry.io/contrib/exporters/autoexport"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/sluice-epp/sluice/server/telemetry/span"
 )
 
 // Tracing is a tracer provider set up by the standard OTEL_* variables.
 type Tracing struct{ provider *sdktrace.TracerProvider }
 
+// The values of OTEL_TRACES_SAMPLER that do not follow the caller's decision; every other one does.
+const (
+	alwaysOn  = "always_on"
+	alwaysOff = "always_off"
+	ofRatio   = "traceidratio"
+)
+
+func sampler() string { return strings.ToLower(strings.TrimSpace(os.Getenv("OTEL_TRACES_SAMPLER"))) }
+
 // NewTracing reads OTEL_TRACES_EXPORTER, OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME and their
-// relatives. Tracing is off, at no cost, unless an exporter or an OTLP endpoint is set, and when OTEL_SDK_DISABLED is
-// true.
+// relatives; service is the service's name where they give none. Tracing is off, at no cost, unless an exporter or an OTLP
+// endpoint is set, and when OTEL_SDK_DISABLED is true or the sampler is always_off.
 //
 // What goes wrong while exporting is logged.
-func NewTracing(ctx context.Context, logger *slog.Logger) (*Tracing, error) {
+func NewTracing(ctx context.Context, service string, logger *slog.Logger) (*Tracing, error) {
 	exporterSet := os.Getenv("OTEL_TRACES_EXPORTER") != "" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" ||
 		os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
-	if !exporterSet || os.Getenv("OTEL_TRACES_EXPORTER") == "none" || os.Getenv("OTEL_SDK_DISABLED") == "true" {
+	if !exporterSet || os.Getenv("OTEL_TRACES_EXPORTER") == "none" || os.Getenv("OTEL_SDK_DISABLED") == "true" || sampler() == alwaysOff {
 		return &Tracing{}, nil
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("tracing", "error", err) }))
@@ -32,11 +44,17 @@ func NewTracing(ctx context.Context, logger *slog.Logger) (*Tracing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
-	res, err := resource.New(ctx, resource.WithFromEnv(), resource.WithTelemetrySDK(), resource.WithHost())
+	res, err := resourceOf(ctx, service)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
 	return &Tracing{provider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res))}, nil
+}
+
+// resourceOf describes the process. What the environment says of it goes before service.
+func resourceOf(ctx context.Context, service string) (*resource.Resource, error) {
+	return resource.New(ctx, resource.WithAttributes(span.ServiceName.String(service)),
+		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())
 }
 
 // Tracer is nil when tracing is off.
@@ -45,6 +63,15 @@ func (t *Tracing) Tracer() trace.Tracer {
 		return nil
 	}
 	return t.provider.Tracer("github.com/sluice-epp/sluice")
+}
+
+// FollowsCallers reports whether a request whose caller has a trace that is not recorded is never recorded either.
+func (t *Tracing) FollowsCallers() bool {
+	switch sampler() {
+	case alwaysOn, ofRatio:
+		return false
+	}
+	return true
 }
 
 // Close sends what is left.
