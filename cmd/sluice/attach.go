@@ -31,6 +31,7 @@ type AttachEnvoyCommand struct {
 	MessageTimeout time.Duration `help:"How long Envoy waits for an answer where it waits for one message." default:"5s"`
 	Config         string        `help:"Configuration file of 'sluice serve', only to compare its server.produceTimeout with --message-timeout; without one, the default is compared." type:"path" placeholder:"FILE"`
 	AccessLog      bool          `help:"Log a JSON line a request, with the pick."`
+	Traces         string        `help:"A collector, which speaks OTLP over gRPC, that Envoy sends its spans to (default: Envoy makes none)." placeholder:"HOST:PORT"`
 }
 
 // Help is shown below the usage.
@@ -58,6 +59,9 @@ func (a *AttachEnvoyCommand) Run() error {
 	p := envoy.Params{
 		Listen: a.Listen, Admin: a.Admin, Picker: envoy.Picker{Address: a.Sluice}, Endpoints: a.Endpoint,
 		FailureModeAllow: a.FailOpen, Retries: a.Retries, MessageTimeout: a.MessageTimeout, AccessLog: a.AccessLog,
+	}
+	if a.Traces != "" {
+		p.Tracing = &envoy.Tracing{Collector: a.Traces}
 	}
 	if a.TLS || a.CA != "" {
 		p.Picker.TLS = &envoy.TLS{CAFile: a.CA}

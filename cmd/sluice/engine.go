@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
+	"time"
 
+	"github.com/sluice-epp/sluice/server/telemetry"
 	"github.com/sluice-epp/sluice/sim"
 	"github.com/sluice-epp/sluice/sim/engine"
 )
@@ -90,6 +95,7 @@ the events of that cache as vLLM does with --kv-events-config. Examples:
   sluice engine --kv-events-port 5557 --kv-events-replay-port 5558 --cpu-blocks 40000
   sluice engine --kv-events-connect 10.0.0.9:5557
 
+With the OTEL_* variables it makes a span of each request, as vLLM does with --otlp-traces-endpoint.
 POST /sim/fault, from loopback only, makes it misbehave: see docs/simulated-engine.md.`
 }
 
@@ -117,7 +123,16 @@ func (e *EngineCommand) Validate() error {
 const maxSpeed = 10_000
 
 // Run serves until interrupted.
-func (e *EngineCommand) Run(i *interrupts) error {
+func (e *EngineCommand) Run(i *interrupts) (err error) {
+	tracing, err := telemetry.NewTracing(i, "engine", slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(i), 2*time.Second)
+		defer cancel()
+		err = errors.Join(err, tracing.Close(last))
+	}()
 	params := sim.DefaultParams()
 	params.BlockSize, params.NumBlocks, params.OffloadBlocks, params.HashSeed = e.BlockSize, e.Blocks, e.CPUBlocks, e.HashSeed
 	if e.MaxModelLen > 0 {
@@ -126,6 +141,7 @@ func (e *EngineCommand) Run(i *interrupts) error {
 	s, err := engine.New(engine.Config{
 		Listen: e.Listen, Name: e.Name, Models: e.Model, Adapters: e.Adapter, Speed: e.Speed, Params: params,
 		KVEvents: e.Events.config(e.Listen), NoRender: !e.Render,
+		Served: engineSpans(tracing.Tracer()),
 	})
 	if err != nil {
 		return err

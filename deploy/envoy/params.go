@@ -23,6 +23,8 @@ const (
 	PoolCluster = "inference-pool"
 	// BypassCluster is the cluster of the route that does not ask the picker.
 	BypassCluster = "round-robin"
+	// CollectorCluster is the cluster of the collector that spans go to.
+	CollectorCluster = "trace-collector"
 )
 
 // BodyMode is an ext_proc body processing mode.
@@ -129,6 +131,18 @@ type Params struct {
 	SubsetHeader string
 	// AccessLog writes a JSON line a request to standard output.
 	AccessLog bool
+	// Tracing makes Envoy trace. nil: it does not, and hands the client's traceparent on.
+	Tracing *Tracing
+}
+
+// Tracing says where Envoy's spans go. A client's traceparent is joined, and its decision whether to record kept.
+type Tracing struct {
+	// Collector is the host:port of a collector that speaks OTLP over gRPC in plain text.
+	Collector string
+	// Service is the service's name in traces; "envoy" unless set.
+	Service string
+	// Percent is the share of the requests without a traceparent that are recorded; 100 unless set.
+	Percent float64
 }
 
 // Picker is an ext_proc server as Envoy sees it.

@@ -20,6 +20,8 @@ const (
 	bufferedBodyLimit     = 64 << 20
 	defaultRetryOn        = "connect-failure,refused-stream,reset-before-request,retriable-status-codes"
 
+	defaultService = "envoy"
+
 	filterName   = "envoy.filters.http.ext_proc"
 	pickerSuffix = "-picker"
 )
@@ -57,6 +59,7 @@ type view struct {
 	Pools                      []pool
 	PrefixPools, WeightedPools []pool
 	Bypass                     *bypass
+	Tracing                    *tracing
 
 	IdleTimeout, RouteTimeout         string
 	MessageTimeout, MaxMessageTimeout string
@@ -79,6 +82,11 @@ type pool struct {
 type bypass struct {
 	Prefix, Header, Cluster, EndpointsType string
 	Hosts                                  hosts
+}
+
+type tracing struct {
+	Service, Percent, Cluster, Type string
+	Hosts                           hosts
 }
 
 // hosts is a cluster's load assignment.
@@ -114,6 +122,13 @@ func newView(p Params) view {
 		v.BufferLimit = bufferedBodyLimit
 	}
 	v.fillPools(p)
+	if t := p.Tracing; t != nil {
+		v.Tracing = &tracing{
+			Service: or(t.Service, defaultService), Percent: strconv.FormatFloat(or(t.Percent, 100), 'f', -1, 64),
+			Cluster: CollectorCluster, Hosts: addresses(CollectorCluster, []string{t.Collector}),
+		}
+		v.Tracing.Type = v.Tracing.Hosts.discovery()
+	}
 	return v
 }
 

@@ -53,6 +53,10 @@ var golden = map[string]envoy.Params{
 		},
 		Bypass: &envoy.Bypass{Prefix: "/round-robin/"},
 	},
+	"traced": {
+		Listen: "127.0.0.1:8080", Picker: picker, AccessLog: true,
+		Tracing: &envoy.Tracing{Collector: "collector.observability:4317", Service: "gateway", Percent: 12.5},
+	},
 	"bypass-header": {
 		Listen: "127.0.0.1:8080", Picker: picker, PoolType: envoy.OverrideHost, Endpoints: []string{"engine.local:8000"},
 		RequestBody: envoy.BufferedPartial, ResponseBody: envoy.Buffered, Bypass: &envoy.Bypass{Header: "x-round-robin"},

@@ -64,6 +64,7 @@ func (p Params) Validate() error {
 	v.pools(p)
 	v.bypass(p)
 	v.traffic(p)
+	v.tracing(p)
 	return errors.Join(v.faults...)
 }
 
@@ -115,7 +116,7 @@ func (v *validator) observed(path string, mode BodyMode) {
 func (v *validator) pools(p Params) {
 	v.picker("picker", p.Picker)
 	v.endpoints("endpoints", p.Endpoints, p.PoolType == OverrideHost)
-	seen := []string{PoolCluster, PickerCluster, BypassCluster}
+	seen := []string{PoolCluster, PickerCluster, BypassCluster, CollectorCluster}
 	weighted := p.Weight > 0
 	for i, pool := range p.Pools {
 		path := fmt.Sprintf("pools[%d]", i)
@@ -220,6 +221,22 @@ func (v *validator) traffic(p Params) {
 		if e == "" || strings.ContainsFunc(e, func(r rune) bool { return r < ' ' || r > '~' }) {
 			v.fault(fmt.Sprintf("subset[%d]", i), "must be printable, got %q", e)
 		}
+	}
+}
+
+func (v *validator) tracing(p Params) {
+	t := p.Tracing
+	if t == nil {
+		return
+	}
+	if _, err := parseAddress(t.Collector, false); err != nil {
+		v.fault("tracing.collector", "%w", err)
+	}
+	if strings.ContainsFunc(t.Service, func(r rune) bool { return r < ' ' || r > '~' }) {
+		v.fault("tracing.service", "must be printable, got %q", t.Service)
+	}
+	if !(t.Percent >= 0 && t.Percent <= 100) {
+		v.fault("tracing.percent", "must be from 0 to 100, got %v", t.Percent)
 	}
 }
 

@@ -50,6 +50,18 @@ func TestValidateNamesEveryFault(t *testing.T) {
 				`responseTrailers: unknown value "SENT", the nearest is SEND (known: SEND, SKIP)`,
 			},
 		},
+		"tracing": {
+			change: func(p *envoy.Params) {
+				p.Tracing = &envoy.Tracing{Collector: "collector", Service: "a\nb", Percent: 101}
+				p.Pools = []envoy.Pool{{Name: envoy.CollectorCluster, Picker: picker, Prefix: "/x"}}
+			},
+			want: []string{
+				`pools[0].name: "trace-collector" is taken`,
+				`tracing.collector: must be host:port, got "collector"`,
+				`tracing.service: must be printable, got "a\nb"`,
+				"tracing.percent: must be from 0 to 100, got 101",
+			},
+		},
 		"full duplex needs everything sent": {
 			change: func(p *envoy.Params) {
 				p.RequestTrailers, p.ResponseTrailers, p.ResponseHeaders, p.AllowModeOverride = envoy.Skip, envoy.Skip, envoy.Skip, true

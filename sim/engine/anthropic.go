@@ -64,7 +64,7 @@ func (s *Server) messages(c *call) error {
 	if req.MaxTokens == nil {
 		return missing("max_tokens")
 	}
-	g, err := s.generate(c.life.loop, t)
+	g, err := s.generate(c, t)
 	if err != nil {
 		return err
 	}

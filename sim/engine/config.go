@@ -25,6 +25,9 @@ type Config struct {
 	KVEvents         *KVEvents  // nil; publishes what happens to the prefix cache
 	NoRender         bool       // no render routes, as a vLLM without --enable-scale-out
 
+	// Served is nil, or told of each request that the model worked for, once its answer is over. It must not block.
+	Served func(Served)
+
 	// Wrap is nil, or made once a life: what it returns gets every request first, and may pass it on. Its writers must
 	// unwrap for [http.ResponseController].
 	Wrap func(http.Handler) http.Handler

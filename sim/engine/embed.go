@@ -34,7 +34,7 @@ func (s *Server) embeddings(c *call) error {
 	if err != nil {
 		return err
 	}
-	g, err := s.generate(c.life.loop, task{
+	g, err := s.generate(c, task{
 		prompts: prompts, samples: 1, maxTokens: -1, model: model, salt: req.salt(), report: req.report(),
 	})
 	if err != nil {

@@ -65,10 +65,11 @@ func (t task) check() error {
 
 // generate hands a task to the model. The sequences of one prompt are next to one another. The
 // caller must abort the generation when it is done with it.
-func (s *Server) generate(l *loop, t task) (*generation, error) {
+func (s *Server) generate(c *call, t task) (*generation, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
+	l := c.life.loop
 	lens, tokens := make([]int, len(t.prompts)), 0
 	for i, prompt := range t.prompts {
 		n, err := s.outputLen(prompt, t.maxTokens)
@@ -91,6 +92,7 @@ func (s *Server) generate(l *loop, t task) (*generation, error) {
 	case err != nil:
 		return nil, err
 	}
+	c.task, c.generation = t, g
 	return g, nil
 }
 

@@ -191,7 +191,7 @@ func (k kind) choice(seq int, text string, chunk bool) choice {
 }
 
 func (s *Server) complete(c *call, req generationRequest, k kind, t task) error {
-	g, err := s.generate(c.life.loop, t)
+	g, err := s.generate(c, t)
 	if err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func (s *Server) responses(c *call) error {
 	if err != nil {
 		return err
 	}
-	g, err := s.generate(c.life.loop, t)
+	g, err := s.generate(c, t)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -27,6 +28,10 @@ type call struct {
 	req    *http.Request
 	body   []byte
 	errors func(apiError) any // shape of an error body
+
+	begun      time.Time // when it was received
+	task       task
+	generation *generation // what the model was asked for; nil for nothing
 }
 
 // route is what a path serves.
@@ -111,7 +116,8 @@ func (l *life) serve(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
 
-	c := &call{ResponseWriter: w, life: l, ctx: ctx, req: r, errors: openAIError}
+	c := &call{ResponseWriter: w, life: l, ctx: ctx, req: r, errors: openAIError, begun: time.Now()}
+	defer c.served()
 	if err := s.receive(c); err != nil {
 		c.fail(err)
 		return
