@@ -26,8 +26,9 @@ build: ## Build the static binary bin/sluice
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/sluice ./cmd/sluice
 
 .PHONY: demo
-demo: build ## Run Envoy, Sluice and three simulated engines on loopback; KEEP=1 leaves them running
-	@envoy=$$(scripts/envoy.sh); exec bin/sluice demo --envoy "$$envoy" $(if $(KEEP),--keep)
+demo: build ## Run Envoy, Sluice and three simulated engines on loopback; KEEP=1 leaves them running, TRACE=1 shows a trace in Jaeger
+	@envoy=$$(scripts/envoy.sh); jaeger=; $(if $(TRACE),jaeger=$$(scripts/jaeger.sh);) \
+	exec bin/sluice demo --envoy "$$envoy" $${jaeger:+--jaeger "$$jaeger"} $(if $(KEEP),--keep)
 
 .PHONY: envoy
 envoy: ## Get the Envoy that the demo and the tests use, and print its path
@@ -60,9 +61,16 @@ test-norace: ## Run the tests that the race detector leaves out: allocations, me
 test-all: ## Run what `test` and `test-norace` run with the long cases, the volumes, 100,000 inputs to every fuzz target, and the tidiness check
 	SLUICE_LONG=1 $(MAKE) test TEST_TIMEOUT=40m
 	$(MAKE) test-norace
+	$(MAKE) test-trace
 	$(MAKE) chaos-volume
 	$(MAKE) fuzz FUZZTIME=100000x
 	$(MAKE) check-tidy
+
+.PHONY: test-trace
+test-trace: build ## Read the trace of requests through Envoy, Sluice and simulated engines from a real Jaeger (builds one once: 5 minutes)
+	@envoy=$$(scripts/envoy.sh); jaeger=$$(scripts/jaeger.sh); \
+	SLUICE_JAEGER="$$jaeger" SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=1 SLUICE_BINARY="$(CURDIR)/bin/sluice" \
+	$(GO) test -count=1 -v -timeout 10m -run 'Trace' ./test/trace ./cmd/sluice/demo
 
 .PHONY: test-vllm
 test-vllm: build ## Run Envoy and Sluice in front of two real vLLM engines on the CPU (Linux x86_64; fetches 1 GB once)

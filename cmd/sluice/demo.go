@@ -14,6 +14,7 @@ type DemoCommand struct {
 	Envoy   string  `help:"Path of an Envoy, 1.38 or newer (default: the one on PATH; 'make demo' gets one)." type:"path" placeholder:"FILE"`
 	Engines int     `help:"Number of simulated engines, from 1 to 16." default:"3"`
 	Speed   float64 `help:"How many times faster than modelled the engines run." default:"1"`
+	Jaeger  string  `help:"Path of a Jaeger ('make demo TRACE=1' gets one): everything then traces, and one request's trace is shown." type:"path" placeholder:"FILE"`
 	Keep    bool    `help:"Leave everything running afterwards, until Ctrl-C, and print lines to try."`
 }
 
@@ -49,5 +50,5 @@ func (d *DemoCommand) Run(i *interrupts) error {
 	if err != nil {
 		return err
 	}
-	return demo.Run(i, demo.Options{Sluice: self, Envoy: d.Envoy, Engines: d.Engines, Speed: d.Speed, Keep: d.Keep, Out: os.Stdout})
+	return demo.Run(i, demo.Options{Sluice: self, Envoy: d.Envoy, Engines: d.Engines, Speed: d.Speed, Jaeger: d.Jaeger, Keep: d.Keep, Out: os.Stdout})
 }

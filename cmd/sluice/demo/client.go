@@ -20,6 +20,7 @@ type result struct {
 	prompt, cached     int    // tokens, as the engine counted them
 	ttft               time.Duration
 	answer             string
+	traceID            string // empty where nothing traces
 }
 
 // half is one run of the workload.
@@ -27,6 +28,7 @@ type half struct {
 	client *http.Client
 	url    string
 	show   func(result)
+	traces bool // requests ask to be recorded
 }
 
 // run plays the conversations, concurrency at a time, each turn after the answer before, and returns every result.
@@ -121,13 +123,19 @@ func (h *half) ask(ctx context.Context, messages []message, maxTokens int) (resu
 		return result{}, err
 	}
 	req.Header.Set("content-type", "application/json")
+	traceID := ""
+	if h.traces {
+		var parent string
+		traceID, parent = newTrace()
+		req.Header.Set("traceparent", parent)
+	}
 	sent := time.Now()
 	res, err := h.client.Do(req)
 	if err != nil {
 		return result{}, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	r := result{endpoint: res.Header.Get("x-sim-endpoint"), decision: res.Header.Get("x-sluice-decision")}
+	r := result{traceID: traceID, endpoint: res.Header.Get("x-sim-endpoint"), decision: res.Header.Get("x-sluice-decision")}
 	if res.StatusCode != http.StatusOK {
 		return r, fmt.Errorf("status %s", res.Status)
 	}

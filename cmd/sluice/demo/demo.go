@@ -28,6 +28,8 @@ type Options struct {
 	// Engines is the number of simulated engines, Speed how many times faster than modelled they run.
 	Engines int
 	Speed   float64
+	// Jaeger, where not empty, is the path of a Jaeger to run too: everything then traces, and one request's trace is shown.
+	Jaeger string
 	// Keep leaves everything running after the summary, until ctx is over.
 	Keep bool
 	// Out gets the table and the summary.
@@ -42,9 +44,11 @@ type demo struct {
 	engines []*process
 	sluice  *process
 	envoy   *process
+	jaeger  *process // nil without traces
 
 	ports                                              []enginePorts
 	sluicePort, sluiceAdmin, envoyPort, envoyAdminPort int
+	tracePorts                                         tracePorts
 }
 
 // enginePorts are those of one engine: its API, its KV events, and those of the past. They stay when it is started again,
@@ -77,7 +81,8 @@ func Run(ctx context.Context, o Options) (err error) {
 // choosePorts finds ports that are free now.
 func (d *demo) choosePorts() error {
 	d.ports = make([]enginePorts, d.o.Engines)
-	ports := []*int{&d.sluicePort, &d.sluiceAdmin, &d.envoyPort, &d.envoyAdminPort}
+	ports := []*int{&d.sluicePort, &d.sluiceAdmin, &d.envoyPort, &d.envoyAdminPort,
+		&d.tracePorts.query, &d.tracePorts.queryGRPC, &d.tracePorts.otlp}
 	for i := range d.ports {
 		ports = append(ports, &d.ports[i].api, &d.ports[i].events, &d.ports[i].replay)
 	}
@@ -110,7 +115,14 @@ func local(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 func (d *demo) say(format string, args ...any) { _, _ = fmt.Fprintf(d.o.Out, format+"\n", args...) }
 
 func (d *demo) start(ctx context.Context) error {
-	d.say("starting %d simulated engines (%gx as fast as modelled on two H100), sluice serve, and Envoy, all on loopback", d.o.Engines, d.o.Speed)
+	and := ""
+	if d.o.Jaeger != "" {
+		and = ", Jaeger"
+	}
+	d.say("starting %d simulated engines (%gx as fast as modelled on two H100), sluice serve, Envoy%s, all on loopback", d.o.Engines, d.o.Speed, and)
+	if err := d.startJaeger(ctx); err != nil {
+		return err
+	}
 	if err := d.startEngines(ctx); err != nil {
 		return err
 	}
@@ -145,13 +157,13 @@ func (d *demo) startSluice() error {
 		args = append(args, "--endpoint", local(p.api)+",name="+engineName(i))
 	}
 	var err error
-	d.sluice, err = start("sluice serve", d.o.Sluice, args...)
+	d.sluice, err = start("sluice serve", d.tracing("sluice"), d.o.Sluice, args...)
 	return err
 }
 
 func (d *demo) startEngines(ctx context.Context) error {
 	for i, ports := range d.ports {
-		p, err := start(engineName(i), d.o.Sluice, "engine", "--listen", local(ports.api), "--name", engineName(i), "--model", modelName,
+		p, err := start(engineName(i), d.tracing(engineName(i)), d.o.Sluice, "engine", "--listen", local(ports.api), "--name", engineName(i), "--model", modelName,
 			"--speed", fmt.Sprint(d.o.Speed), "--blocks", fmt.Sprint(kvBlocks), "--max-model-len", fmt.Sprint(kvBlocks*8),
 			"--kv-events-port", fmt.Sprint(ports.events), "--kv-events-replay-port", fmt.Sprint(ports.replay))
 		if err != nil {
@@ -186,6 +198,9 @@ func (d *demo) startEnvoy(ctx context.Context) error {
 		Picker: envoy.Picker{Address: local(d.sluicePort)},
 		Bypass: &envoy.Bypass{Prefix: bypassPrefix},
 	}
+	if d.jaeger != nil {
+		p.Tracing = &envoy.Tracing{Collector: local(d.tracePorts.otlp)}
+	}
 	for _, ports := range d.ports {
 		p.Endpoints = append(p.Endpoints, local(ports.api))
 	}
@@ -197,7 +212,7 @@ func (d *demo) startEnvoy(ctx context.Context) error {
 	if err := os.WriteFile(path, bootstrap, 0o600); err != nil {
 		return err
 	}
-	if d.envoy, err = start("envoy", d.o.Envoy, "-c", path, "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"); err != nil {
+	if d.envoy, err = start("envoy", nil, d.o.Envoy, "-c", path, "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"); err != nil {
 		return err
 	}
 	if err := d.envoy.await(ctx, d.answers(local(d.envoyAdminPort), "/ready")); err != nil {
@@ -227,18 +242,21 @@ func (d *demo) answers(address, path string) func(context.Context) bool {
 func (d *demo) compare(ctx context.Context) error {
 	d.say("\n%d conversations of %d turns, %d at a time; %d tenants share their system prompts; KV cache of %d tokens per engine\n",
 		conversations, turns, concurrency, tenants, kvBlocks*16)
-	sluice, err := d.half(ctx, "through Sluice", "")
+	sluice, traced, err := d.half(ctx, "through Sluice", "")
 	if err != nil {
 		return err
 	}
 	if err := d.restartEngines(ctx); err != nil {
 		return err
 	}
-	roundRobin, err := d.half(ctx, "round robin (same Envoy, ext_proc off, engines restarted cold)", bypassPrefix[:len(bypassPrefix)-1])
+	roundRobin, _, err := d.half(ctx, "round robin (same Envoy, ext_proc off, engines restarted cold)", bypassPrefix[:len(bypassPrefix)-1])
 	if err != nil {
 		return err
 	}
 	printSummary(d.o.Out, sluice, roundRobin)
+	if err := d.showTrace(ctx, traced); err != nil {
+		return err
+	}
 	last := fmt.Sprintf("demo: requests=%d hit_rate=%.2f hit_rate_round_robin=%.2f ttft_ms=%d ttft_ms_round_robin=%d predicted_exactly=%.2f",
 		sluice.requests, sluice.hitRate, roundRobin.hitRate, ms(sluice.mean), ms(roundRobin.mean), sluice.exactly())
 	if d.o.Keep {
@@ -251,16 +269,17 @@ func (d *demo) compare(ctx context.Context) error {
 	return nil
 }
 
-func (d *demo) half(ctx context.Context, title, prefix string) (summary, error) {
+// half plays the workload once; traced is the request whose trace is worth a look.
+func (d *demo) half(ctx context.Context, title, prefix string) (s summary, traced result, err error) {
 	d.say("── %s", title)
 	t := &table{w: d.o.Out, started: time.Now()}
 	t.head()
-	h := &half{client: d.client, url: "http://" + local(d.envoyPort) + prefix, show: t.row}
+	h := &half{client: d.client, url: "http://" + local(d.envoyPort) + prefix, show: t.row, traces: d.jaeger != nil}
 	results, err := h.run(ctx)
 	if err != nil {
-		return summary{}, err
+		return summary{}, result{}, err
 	}
-	return summarise(results), nil
+	return summarise(results), mostCached(results), nil
 }
 
 // printLines says what to try while everything keeps running.
@@ -270,6 +289,9 @@ func (d *demo) printLines() {
 	d.say("curl http://%s/endpoints", local(d.sluiceAdmin))
 	d.say("curl -s http://%s/metrics | grep ^sluice_", local(d.sluiceAdmin))
 	d.say("curl 'http://%s/stats?filter=ext_proc'", local(d.envoyAdminPort))
+	if d.jaeger != nil {
+		d.say("curl 'http://%s/api/traces?service=sluice&limit=1'", local(d.tracePorts.query))
+	}
 	grpcurl := "grpcurl -plaintext"
 	if _, err := exec.LookPath("grpcurl"); err != nil {
 		grpcurl = "$(make -s grpcurl) -plaintext" // in the repository's folder
@@ -288,4 +310,7 @@ func (d *demo) stop() {
 		}
 	}
 	d.stopEngines()
+	if d.jaeger != nil {
+		d.jaeger.stop() // last: the others send it their spans as they end
+	}
 }

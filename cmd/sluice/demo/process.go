@@ -19,11 +19,12 @@ type process struct {
 	done chan struct{} // closed when it has ended
 }
 
-// start runs a child. Its output is kept, for when it fails.
-func start(name, path string, args ...string) (*process, error) {
+// start runs a child, with these variables besides the environment's. Its output is kept, for when it fails.
+func start(name string, variables []string, path string, args ...string) (*process, error) {
 	p := &process{name: name, cmd: exec.Command(path, args...), log: &tail{}, done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.SysProcAttr = tied()
+	p.cmd.Env = append(os.Environ(), variables...)
 	started := make(chan error)
 	go func() {
 		// The kernel ends a tied child when the thread that started it ends, so this thread stays until the child goes.
