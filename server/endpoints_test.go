@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/credentials/insecure"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
@@ -69,7 +71,7 @@ schedulingProfiles:
 	}
 	waitFor(t, func() bool { return list()[0].GetEngineMetrics() != nil })
 	open := p.duplex(t)
-	sendTo(t, open, requestBody(`{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("hello ", 400)+`"}]}`, true))
+	sendTo(t, open, requestBody(chatAbout("hello"), true))
 	if _, err := open.Recv(); err != nil {
 		t.Fatal(err)
 	}
@@ -104,10 +106,60 @@ schedulingProfiles:
 	if x := s.GetIndices(); len(x) != 1 || x[0].GetType() != "approx-prefix-cache-producer" || x[0].GetEntries() == 0 || x[0].GetBytes() == 0 || blocks < 10 {
 		t.Errorf("%v; %d blocks", x, blocks)
 	}
+	// The engine says how much was cached of what was sent to it twice.
+	for i, cached := range []int{0, 32} {
+		s := p.duplex(t)
+		sendTo(t, s, requestBody(chatAbout("rivers"), true))
+		if _, err := s.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		answer(t, s, cached)
+		waitFor(t, func() bool {
+			s, err := o.GetIndexStats(t.Context(), &schedulerv1.GetIndexStatsRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.GetIndices()[0].GetAudited() == uint64(i)+1
+		})
+	}
+	audited := uint64(0)
+	for _, e := range list() {
+		c := e.GetCaches()[0]
+		if audited += c.GetAudited(); (c.FalseHitRate == nil) != (c.GetAudited() == 0) {
+			t.Errorf("%v", c)
+		}
+		if c.GetAudited() == 2 && c.GetFalseHitRate() != 0.5 { // less than the whole prompt
+			t.Errorf("%v", c)
+		}
+	}
+	if audited != 2 {
+		t.Errorf("%d answers were audited", audited)
+	}
 	gone.Store(true)
 	waitFor(t, func() bool { e := list()[0]; return e.GetMetricsStale() && e.GetEngineMetrics().GetAgeMs() > 100 })
 	if err := open.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, func() bool { return list()[0].GetInFlight().GetRequests()+list()[1].GetInFlight().GetRequests() == 0 })
+}
+
+func chatAbout(word string) string {
+	return `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat(word+" ", 400) + `"}]}`
+}
+
+// answer plays the rest of a request: an answer of which the engine counts so many prompt tokens as cached.
+func answer(t *testing.T, s extprocv3.ExternalProcessor_ProcessClient, cached int) {
+	t.Helper()
+	sendTo(t, s, &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseHeaders{
+		ResponseHeaders: &extprocv3.HttpHeaders{Headers: headersOf(":status", "200", "content-type", "application/json")}}})
+	sendTo(t, s, &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: &extprocv3.HttpBody{
+		EndOfStream: true, Body: fmt.Appendf(nil, `{"usage":{"prompt_tokens":700,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":%d}}}`, cached)}}})
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := s.Recv(); err != nil {
+			return
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
 	"github.com/sluice-epp/sluice/cache"
+	"github.com/sluice-epp/sluice/cache/audit"
 	"github.com/sluice-epp/sluice/load/metrics"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/scheduling/record"
@@ -16,6 +17,7 @@ import (
 type prefixIndex interface {
 	Stats() cache.Stats
 	Holding(e *scheduling.Endpoint) (h cache.Holding, ok bool)
+	Audit() *audit.Table
 }
 
 // accounts is a plugin that knows what is in flight.
@@ -60,9 +62,13 @@ func (s *Service) ListEndpoints(context.Context, *schedulerv1.ListEndpointsReque
 		}
 		for name, index := range pluginsOf[prefixIndex](scheduler) {
 			if h, ok := index.Holding(e); ok {
-				to.Caches = append(to.Caches, &schedulerv1.CacheKnowledge{
+				told := index.Audit().Of(e)
+				c := &schedulerv1.CacheKnowledge{
 					Producer: name, Blocks: uint64(h.Blocks), BlockSizeTokens: uint64(h.BlockSizeTokens), Events: h.Events,
-				})
+					Audited: uint64(told.Answers), Unconfirmed: uint64(told.Unconfirmed),
+				}
+				c.FalseHitRate, c.MissRate = rates(told)
+				to.Caches = append(to.Caches, c)
 			}
 		}
 		answer.Endpoints = append(answer.Endpoints, to)
@@ -70,16 +76,27 @@ func (s *Service) ListEndpoints(context.Context, *schedulerv1.ListEndpointsReque
 	return answer, nil
 }
 
+// rates are the shares of false hits and misses; nil where nothing was audited.
+func rates(c audit.Counts) (falseHits, misses *float64) {
+	if c.Answers == 0 {
+		return nil, nil
+	}
+	f, m := c.FalseHitRate(), c.MissRate()
+	return &f, &m
+}
+
 // GetIndexStats says how large the prefix indices are and how well they have predicted.
 func (s *Service) GetIndexStats(context.Context, *schedulerv1.GetIndexStatsRequest) (*schedulerv1.GetIndexStatsResponse, error) {
 	scheduler := s.config.Scheduler()
 	answer := &schedulerv1.GetIndexStatsResponse{}
 	for name, index := range pluginsOf[prefixIndex](scheduler) {
-		stats := index.Stats()
+		stats, told := index.Stats(), index.Audit().Sum()
 		to := &schedulerv1.IndexStats{
 			Producer: name, Type: scheduler.TypeOf(name), Entries: uint64(stats.Entries), HolderEntries: uint64(stats.HolderEntries),
 			Bytes: uint64(stats.Bytes), Evicted: uint64(stats.Evicted),
+			Audited: uint64(told.Answers), Unconfirmed: uint64(told.Unconfirmed),
 		}
+		to.FalseHitRate, to.MissRate = rates(told)
 		if stats.Sources != nil {
 			to.Sources = make(map[string]uint32, len(stats.Sources))
 			for state, n := range stats.Sources {

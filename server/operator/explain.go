@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
@@ -16,8 +17,11 @@ import (
 	"github.com/sluice-epp/sluice/server/decisions"
 )
 
-// maxExplanations is how many decisions an answer has at most.
-const maxExplanations = 100
+// The bounds of an answer. gRPC's clients take 4 MiB unless told otherwise.
+const (
+	maxExplanations = 100
+	maxAnswerBytes  = 3 << 20
+)
 
 // Explain returns recorded decisions with what tipped each of them.
 func (s *Service) Explain(_ context.Context, r *schedulerv1.ExplainRequest) (*schedulerv1.ExplainResponse, error) {
@@ -41,12 +45,17 @@ func (s *Service) Explain(_ context.Context, r *schedulerv1.ExplainRequest) (*sc
 		return nil, s.notFound(r)
 	}
 	answer := &schedulerv1.ExplainResponse{LeftOut: uint32(left)}
-	for _, e := range found {
+	bytes := 0
+	for i, e := range found {
 		x, err := explanation(e, true)
 		if err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		}
 		shorten(x, int(r.GetMaxCandidates()))
+		if bytes += proto.Size(x); i > 0 && bytes > maxAnswerBytes {
+			answer.LeftOut += uint32(len(found) - i)
+			break
+		}
 		answer.Explanations = append(answer.Explanations, x)
 	}
 	return answer, nil

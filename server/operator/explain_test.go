@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"google.golang.org/protobuf/proto"
+
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
 	"github.com/sluice-epp/sluice/gate"
 	"github.com/sluice-epp/sluice/scheduling"
@@ -28,9 +30,12 @@ type bench struct {
 	id        uint64
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t *testing.T) *bench { return newBenchOf(t, 5) }
+
+// newBenchOf has so many endpoints, of which the fifth drains.
+func newBenchOf(t *testing.T, endpoints int) *bench {
 	t.Helper()
-	table := &schedtest.Table{Endpoints: make([]schedtest.Endpoint, 5)}
+	table := &schedtest.Table{Endpoints: make([]schedtest.Endpoint, endpoints)}
 	for i := range table.Endpoints {
 		e := &table.Endpoints[i]
 		cached := max(0, 90-40*i)
@@ -44,7 +49,7 @@ func newBench(t *testing.T) *bench {
 		"gate", "prefill-cost-scorer", "max-score-picker")
 	s.SetConfigHash("abc")
 	b := &bench{scheduler: s, pool: table.Pool(), ring: decisions.NewRing(decisions.Options{
-		MaxBytes: 1 << 20, Now: time.Now,
+		MaxBytes: 64 << 20, Now: time.Now,
 	})}
 	server := extproc.New(extproc.Config{
 		Pool: b.pool, Scheduler: func() *scheduling.Scheduler { return s }, Now: func() time.Duration { return 0 },
@@ -162,5 +167,25 @@ func TestExplainWithoutDecision(t *testing.T) {
 		if tc.request.GetId() == 0 && tc.request.GetRequestId() == "" {
 			b.decide(t, "abc", false)
 		}
+	}
+}
+
+// An answer stays within what a client takes, and says what it leaves out.
+func TestExplainIsBounded(t *testing.T) {
+	b := newBenchOf(t, 600)
+	const n = 60
+	for range n {
+		b.decide(t, "same", false)
+	}
+	a, err := b.Explain(t.Context(), &schedulerv1.ExplainRequest{RequestId: "same"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := len(a.GetExplanations())
+	if size := proto.Size(a); size > 3<<20 || got == 0 || got+int(a.GetLeftOut()) != n {
+		t.Errorf("%d bytes for %d decisions, %d left out", size, got, a.GetLeftOut())
+	}
+	if a, err = b.Explain(t.Context(), &schedulerv1.ExplainRequest{RequestId: "same", MaxCandidates: 3}); err != nil || len(a.GetExplanations()) != n {
+		t.Errorf("shortened there are %d: %v", len(a.GetExplanations()), err)
 	}
 }

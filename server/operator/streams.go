@@ -12,7 +12,7 @@ import (
 // How many streams an answer has.
 const (
 	usualStreams = 100
-	maxStreams   = 10_000
+	maxStreams   = 5_000
 )
 
 // ListStreams lists the requests in flight, oldest first.

@@ -169,7 +169,7 @@ type ExplainResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The decisions.
 	Explanations []*Explanation `protobuf:"bytes,1,rep,name=explanations,proto3" json:"explanations,omitempty"`
-	// How many more there are.
+	// How many more there are. An answer is 3 MiB at most, but for its first decision.
 	LeftOut       uint32 `protobuf:"varint,2,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1057,7 +1057,10 @@ type CacheKnowledge struct {
 	// Of these, the share in which less was cached than had been predicted.
 	FalseHitRate *float64 `protobuf:"fixed64,6,opt,name=false_hit_rate,json=falseHitRate,proto3,oneof" json:"false_hit_rate,omitempty"`
 	// Of these, the share in which more was cached than had been predicted.
-	MissRate      *float64 `protobuf:"fixed64,7,opt,name=miss_rate,json=missRate,proto3,oneof" json:"miss_rate,omitempty"`
+	MissRate *float64 `protobuf:"fixed64,7,opt,name=miss_rate,json=missRate,proto3,oneof" json:"miss_rate,omitempty"`
+	// Further answers, for which something had been predicted and nothing was reported, of an engine that has never reported
+	// anything: it may not say what is cached.
+	Unconfirmed   uint64 `protobuf:"varint,8,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1137,6 +1140,13 @@ func (x *CacheKnowledge) GetFalseHitRate() float64 {
 func (x *CacheKnowledge) GetMissRate() float64 {
 	if x != nil && x.MissRate != nil {
 		return *x.MissRate
+	}
+	return 0
+}
+
+func (x *CacheKnowledge) GetUnconfirmed() uint64 {
+	if x != nil {
+		return x.Unconfirmed
 	}
 	return 0
 }
@@ -1511,7 +1521,9 @@ type IndexStats struct {
 	// The share in which less was cached than predicted.
 	FalseHitRate *float64 `protobuf:"fixed64,9,opt,name=false_hit_rate,json=falseHitRate,proto3,oneof" json:"false_hit_rate,omitempty"`
 	// The share in which more was cached than predicted.
-	MissRate      *float64 `protobuf:"fixed64,10,opt,name=miss_rate,json=missRate,proto3,oneof" json:"miss_rate,omitempty"`
+	MissRate *float64 `protobuf:"fixed64,10,opt,name=miss_rate,json=missRate,proto3,oneof" json:"miss_rate,omitempty"`
+	// Further answers of engines that may not say what is cached; see CacheKnowledge.
+	Unconfirmed   uint64 `protobuf:"varint,11,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1616,10 +1628,17 @@ func (x *IndexStats) GetMissRate() float64 {
 	return 0
 }
 
+func (x *IndexStats) GetUnconfirmed() uint64 {
+	if x != nil {
+		return x.Unconfirmed
+	}
+	return 0
+}
+
 // ListStreamsRequest asks for the requests in flight.
 type ListStreamsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many to return at most. 0 means 100; at most 10,000.
+	// How many to return at most. 0 means 100; at most 5,000.
 	Limit         uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2208,7 +2227,7 @@ const file_sluice_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x06asleep\x18\f \x01(\bR\x06asleep\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb2\x02\n" +
 	"\x0eCacheKnowledge\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x16\n" +
 	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12*\n" +
@@ -2216,7 +2235,8 @@ const file_sluice_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x06events\x18\x04 \x01(\tR\x06events\x12\x18\n" +
 	"\aaudited\x18\x05 \x01(\x04R\aaudited\x12)\n" +
 	"\x0efalse_hit_rate\x18\x06 \x01(\x01H\x00R\ffalseHitRate\x88\x01\x01\x12 \n" +
-	"\tmiss_rate\x18\a \x01(\x01H\x01R\bmissRate\x88\x01\x01B\x11\n" +
+	"\tmiss_rate\x18\a \x01(\x01H\x01R\bmissRate\x88\x01\x01\x12 \n" +
+	"\vunconfirmed\x18\b \x01(\x04R\vunconfirmedB\x11\n" +
 	"\x0f_false_hit_rateB\f\n" +
 	"\n" +
 	"_miss_rate\"\x84\x02\n" +
@@ -2245,7 +2265,7 @@ const file_sluice_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x05match\x18\x03 \x01(\v2$.sluice.decision.v1.PrefixCacheMatchR\x05match\"\x16\n" +
 	"\x14GetIndexStatsRequest\"R\n" +
 	"\x15GetIndexStatsResponse\x129\n" +
-	"\aindices\x18\x01 \x03(\v2\x1f.sluice.scheduler.v1.IndexStatsR\aindices\"\xb9\x03\n" +
+	"\aindices\x18\x01 \x03(\v2\x1f.sluice.scheduler.v1.IndexStatsR\aindices\"\xdb\x03\n" +
 	"\n" +
 	"IndexStats\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x12\n" +
@@ -2258,7 +2278,8 @@ const file_sluice_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\aaudited\x18\b \x01(\x04R\aaudited\x12)\n" +
 	"\x0efalse_hit_rate\x18\t \x01(\x01H\x00R\ffalseHitRate\x88\x01\x01\x12 \n" +
 	"\tmiss_rate\x18\n" +
-	" \x01(\x01H\x01R\bmissRate\x88\x01\x01\x1a:\n" +
+	" \x01(\x01H\x01R\bmissRate\x88\x01\x01\x12 \n" +
+	"\vunconfirmed\x18\v \x01(\x04R\vunconfirmed\x1a:\n" +
 	"\fSourcesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01B\x11\n" +
