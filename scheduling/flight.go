@@ -71,6 +71,8 @@ type Flight struct {
 	Endpoint *Endpoint
 	// Picks are the ordered picks; the proxy may fall back onto the later ones.
 	Picks []*Endpoint
+	// Predicted is the latency that was predicted for the first pick; the zero value where none was.
+	Predicted LatencyPrediction
 	// PickedAt is the time of the pick on the clock of Cycle.Now.
 	PickedAt time.Duration
 	// Outcome is filled in before Done.

@@ -91,6 +91,7 @@ func (s *Scheduler) Commit(c *Cycle) (*Flight, error) {
 		return nil, ErrNoCandidate
 	}
 	defer f.releaseUnless(&f.committed)
+	f.Predicted, _ = ColumnOf[LatencyPrediction](c).Get(f.Endpoint.Ordinal)
 	c.enter(PhaseCommitted)
 	for _, follower := range s.followers {
 		follower.Committed(c, f)

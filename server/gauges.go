@@ -149,17 +149,20 @@ func boolValue(b bool) float64 {
 // registerLimits shows the bounds that hold, which are those of the start.
 func (a *App) registerLimits(reg prometheus.Registerer) {
 	s := a.config().Server
-	limits := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "sluice_limit", Help: "The bounds that hold, by the configuration key that sets each.",
-	}, []string{"key"})
-	reg.MustRegister(limits)
-	for key, value := range map[string]int64{
-		"server.maxOpenStreams": int64(s.MaxOpenStreams), "server.maxBufferedBytes": int64(a.limits.buffered),
-		"server.maxRequestBodyBytes": int64(a.limits.body), "server.maxRequestHeaders": int64(s.MaxRequestHeaders),
-		"server.maxRequestHeaderBytes": int64(s.MaxRequestHeaderBytes), "server.maxBodyNesting": int64(s.MaxBodyNesting),
-		"server.maxEventBytes": int64(s.MaxEventBytes), "telemetry.maxModelLabels": int64(a.config().Telemetry.MaxModelLabels),
-		"telemetry.maxDecisionBytes": int64(a.config().Telemetry.MaxDecisionBytes),
-	} {
-		limits.WithLabelValues(key).Set(float64(value))
+	show := func(name, help string, bounds map[string]int64) {
+		v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"key"})
+		reg.MustRegister(v)
+		for key, bound := range bounds {
+			v.WithLabelValues(key).Set(float64(bound))
+		}
 	}
+	show("sluice_limit", "The bounds that hold on numbers of things, by the configuration key that sets each.", map[string]int64{
+		"server.maxOpenStreams": int64(s.MaxOpenStreams), "server.maxRequestHeaders": int64(s.MaxRequestHeaders),
+		"server.maxBodyNesting": int64(s.MaxBodyNesting), "telemetry.maxModelLabels": int64(a.config().Telemetry.MaxModelLabels),
+	})
+	show("sluice_limit_bytes", "The bounds that hold on sizes, by the configuration key that sets each.", map[string]int64{
+		"server.maxBufferedBytes": int64(a.limits.buffered), "server.maxRequestBodyBytes": int64(a.limits.body),
+		"server.maxRequestHeaderBytes": int64(s.MaxRequestHeaderBytes), "server.maxEventBytes": int64(s.MaxEventBytes),
+		"telemetry.maxDecisionBytes": int64(a.config().Telemetry.MaxDecisionBytes),
+	})
 }

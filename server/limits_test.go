@@ -34,7 +34,11 @@ telemetry: {maxModelLabels: 3}
 		"server.maxRequestHeaders": "16", "server.maxRequestHeaderBytes": "4096", "server.maxBodyNesting": "9",
 		"server.maxEventBytes": "5120", "telemetry.maxModelLabels": "3",
 	} {
-		if line := fmt.Sprintf("sluice_limit{key=%q} %s\n", key, want); !strings.Contains(page, line) {
+		name := "sluice_limit"
+		if strings.HasSuffix(key, "Bytes") {
+			name = "sluice_limit_bytes"
+		}
+		if line := fmt.Sprintf("%s{key=%q} %s\n", name, key, want); !strings.Contains(page, line) {
 			t.Errorf("the metrics have no line %q", line)
 		}
 	}

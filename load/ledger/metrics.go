@@ -76,7 +76,7 @@ var _ prometheus.Collector = (*Collector)(nil)
 // the configuration then in force.
 func NewCollector(ledgers iter.Seq2[string, *Plugin]) *Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("sluice_ledger_"+name, help, append([]string{"plugin"}, labels...), nil)
+		return prometheus.NewDesc("sluice_ledger_"+name, help, append([]string{"producer"}, labels...), nil)
 	}
 	return &Collector{
 		ledgers:       ledgers,

@@ -28,28 +28,28 @@ func TestCollector(t *testing.T) {
 	want := `
 # HELP sluice_ledger_charged_without_match_info_total Requests charged in full because no usable prefix match info was there.
 # TYPE sluice_ledger_charged_without_match_info_total counter
-sluice_ledger_charged_without_match_info_total{plugin="inflight-load-producer"} 1
+sluice_ledger_charged_without_match_info_total{producer="inflight-load-producer"} 1
 # HELP sluice_ledger_charged_without_tokens_total Requests charged by their bytes because no token count was there.
 # TYPE sluice_ledger_charged_without_tokens_total counter
-sluice_ledger_charged_without_tokens_total{plugin="inflight-load-producer"} 0
+sluice_ledger_charged_without_tokens_total{producer="inflight-load-producer"} 0
 # HELP sluice_ledger_decoding_requests Requests in flight on an endpoint that are past their first token.
 # TYPE sluice_ledger_decoding_requests gauge
-sluice_ledger_decoding_requests{endpoint="10.0.0.1:8000",plugin="inflight-load-producer"} 1
-sluice_ledger_decoding_requests{endpoint="10.0.0.2:8000",plugin="inflight-load-producer"} 0
+sluice_ledger_decoding_requests{endpoint="10.0.0.1:8000",producer="inflight-load-producer"} 1
+sluice_ledger_decoding_requests{endpoint="10.0.0.2:8000",producer="inflight-load-producer"} 0
 # HELP sluice_ledger_inflight_requests Requests in flight on an endpoint.
 # TYPE sluice_ledger_inflight_requests gauge
-sluice_ledger_inflight_requests{endpoint="10.0.0.1:8000",plugin="inflight-load-producer"} 2
-sluice_ledger_inflight_requests{endpoint="10.0.0.2:8000",plugin="inflight-load-producer"} 0
+sluice_ledger_inflight_requests{endpoint="10.0.0.1:8000",producer="inflight-load-producer"} 2
+sluice_ledger_inflight_requests{endpoint="10.0.0.2:8000",producer="inflight-load-producer"} 0
 # HELP sluice_ledger_inflight_tokens Uncached prompt tokens not yet prefilled on an endpoint, plus estimated output where configured.
 # TYPE sluice_ledger_inflight_tokens gauge
-sluice_ledger_inflight_tokens{endpoint="10.0.0.1:8000",plugin="inflight-load-producer"} 504
-sluice_ledger_inflight_tokens{endpoint="10.0.0.2:8000",plugin="inflight-load-producer"} 0
+sluice_ledger_inflight_tokens{endpoint="10.0.0.1:8000",producer="inflight-load-producer"} 504
+sluice_ledger_inflight_tokens{endpoint="10.0.0.2:8000",producer="inflight-load-producer"} 0
 # HELP sluice_ledger_releases_total Charges released, by how the stream ended.
 # TYPE sluice_ledger_releases_total counter
-sluice_ledger_releases_total{plugin="inflight-load-producer",release="complete"} 1
-sluice_ledger_releases_total{plugin="inflight-load-producer",release="disconnect"} 0
-sluice_ledger_releases_total{plugin="inflight-load-producer",release="error"} 0
-sluice_ledger_releases_total{plugin="inflight-load-producer",release="estimated"} 0
+sluice_ledger_releases_total{producer="inflight-load-producer",release="complete"} 1
+sluice_ledger_releases_total{producer="inflight-load-producer",release="disconnect"} 0
+sluice_ledger_releases_total{producer="inflight-load-producer",release="error"} 0
+sluice_ledger_releases_total{producer="inflight-load-producer",release="estimated"} 0
 `
 	if err := testutil.CollectAndCompare(collector, strings.NewReader(want)); err != nil {
 		t.Error(err)

@@ -34,6 +34,11 @@ var codecs = map[string]codec{
 		func(e *decisionv1.Candidate, m *decisionv1.EngineMetrics) {
 			e.EngineMetrics = append(e.EngineMetrics, m)
 		}, EngineMetrics, metricsFrom),
+	scheduling.DataTypeOf[scheduling.LatencyPrediction](): column(
+		(*decisionv1.Candidate).GetLatencyPredictions,
+		func(e *decisionv1.Candidate, m *decisionv1.LatencyPrediction) {
+			e.LatencyPredictions = append(e.LatencyPredictions, m)
+		}, predictionTo, predictionFrom),
 	scheduling.DataTypeOf[scheduling.TokenizedPrompt](): {write: writePrompt, read: readPrompt},
 }
 
@@ -121,6 +126,14 @@ func uncachedTo(v scheduling.UncachedRequestTokens, producer string) *decisionv1
 
 func uncachedFrom(m *decisionv1.UncachedRequestTokens) scheduling.UncachedRequestTokens {
 	return scheduling.UncachedRequestTokens(m.GetTokens())
+}
+
+func predictionTo(v scheduling.LatencyPrediction, producer string) *decisionv1.LatencyPrediction {
+	return &decisionv1.LatencyPrediction{Producer: producer, TtftMs: v.TTFTMs, TpotMs: v.TPOTMs, Confidence: v.Confidence}
+}
+
+func predictionFrom(m *decisionv1.LatencyPrediction) scheduling.LatencyPrediction {
+	return scheduling.LatencyPrediction{TTFTMs: m.GetTtftMs(), TPOTMs: m.GetTpotMs(), Confidence: m.GetConfidence()}
 }
 
 // EngineMetrics is what an engine said as records have it; producer is empty where it is the only one of its kind.

@@ -44,6 +44,41 @@ func (p *moods) Produce(_ context.Context, c *scheduling.Cycle) error {
 	return nil
 }
 
+// seerType produces predictions.
+var seerType = scheduling.PluginType{
+	Type: "seer", DefaultFor: []string{scheduling.DataTypeOf[scheduling.LatencyPrediction]()},
+	New: func(b *scheduling.Builder) (any, error) {
+		return &seer{scheduling.ProduceColumn[scheduling.LatencyPrediction](b)}, nil
+	},
+}
+
+type seer struct {
+	key scheduling.Key[scheduling.LatencyPrediction]
+}
+
+// Fill predicts for the first endpoint only.
+func (p *seer) Fill(c *scheduling.Cycle) {
+	p.key.In(c).Set(0, scheduling.LatencyPrediction{TTFTMs: 120.5, TPOTMs: 20, Confidence: 0.75})
+}
+
+// TestPredictionsAreRecorded and come back in a replay.
+func TestPredictionsAreRecorded(t *testing.T) {
+	table := oneMatch()
+	s := buildSpecs(t, table, []scheduling.Spec{{Name: "seer", Type: "seer"}}, "random-picker")
+	d := decide(table, s, &scheduling.Request{ID: 1}, 0)
+	again, err := record.Replay(s, d, "abc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []*decisionv1.LatencyPrediction{{TtftMs: 120.5, TpotMs: 20, Confidence: 0.75}}
+	for name, d := range map[string]*decisionv1.Decision{"record": d, "replay": again} {
+		first, second := d.GetCandidates()[0].GetLatencyPredictions(), d.GetCandidates()[1].GetLatencyPredictions()
+		if diff := cmp.Diff(want, first, protocmp.Transform()); diff != "" || len(second) > 0 {
+			t.Errorf("%s: the second endpoint has %v, the first (-want +got):\n%s", name, second, diff)
+		}
+	}
+}
+
 type grumpy struct{ key scheduling.Key[mood] }
 
 func (p *grumpy) Filter(c *scheduling.Cycle, candidates scheduling.Set) {
@@ -53,7 +88,7 @@ func (p *grumpy) Filter(c *scheduling.Cycle, candidates scheduling.Set) {
 func buildSpecs(t *testing.T, table *schedtest.Table, plugins []scheduling.Spec, profile ...string) *scheduling.Scheduler {
 	t.Helper()
 	all := append(scorer.Types(), picker.Types()...)
-	return table.Build(t, append(all, moodType, grumpyType), plugins, profile...)
+	return table.Build(t, append(all, moodType, grumpyType, seerType), plugins, profile...)
 }
 
 func oneMatch() *schedtest.Table {

@@ -4,13 +4,10 @@ package telemetry
 
 import (
 	"cmp"
-	"math"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sluice-epp/sluice/gate"
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
@@ -21,11 +18,10 @@ type Metrics struct {
 	requests      *prometheus.CounterVec
 	notes         *prometheus.CounterVec
 	faults        *prometheus.CounterVec
-	verdicts      *prometheus.CounterVec
 	picks         *prometheus.CounterVec
 	ended         *prometheus.CounterVec
-	gapSeconds    *prometheus.HistogramVec
-	gapTokens     *prometheus.HistogramVec
+	gates         gates
+	predictions   predictions
 	decision      prometheus.Histogram
 	firstToken    *prometheus.HistogramVec
 	duration      *prometheus.HistogramVec
@@ -33,7 +29,6 @@ type Metrics struct {
 	cachedTokens  *prometheus.CounterVec
 	matchedTokens *prometheus.CounterVec
 	outputTokens  *prometheus.CounterVec
-	released      *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics. models are the configured model names, which always keep their own label; limit is how
@@ -58,20 +53,12 @@ func NewMetrics(reg prometheus.Registerer, limit int, models ...string) *Metrics
 			"Unusual events and answered errors, by kind.", "kind"),
 		faults: counter("sluice_producer_faults_total",
 			"Requests decided without what a producer would have known, by producer.", "producer"),
-		verdicts: counter("sluice_gate_verdicts_total",
-			"Verdicts of the load gates.", "filter", "verdict"),
-		released: counter("sluice_gate_released_picks_total",
-			"Picks after a gate released its pin, by whether the pick then left the sticky endpoints.", "filter", "moved"),
 		picks: counter("sluice_picks_total",
 			"Picks, by endpoint.", "endpoint"),
 		ended: counter("sluice_ended_total",
 			"Ends of picked requests, by reason: complete, error, disconnect, or estimated where the end is not seen.", "reason"),
-		gapSeconds: histogram("sluice_gate_gap_seconds",
-			"By how much the best sticky endpoint's TTFT exceeded the best other one's, as the gates saw it.",
-			prometheus.ExponentialBuckets(0.01, 2, 14), "filter"),
-		gapTokens: histogram("sluice_gate_gap_tokens",
-			"By how many tokens in flight the best sticky endpoint exceeded the best other one, as the gates saw it.",
-			prometheus.ExponentialBuckets(64, 2, 14), "filter"),
+		gates:       newGates(counter, histogram),
+		predictions: newPredictions(histogram, latency),
 		firstToken: histogram("sluice_first_token_seconds",
 			"Time from the pick to the first token of streamed answers.", latency, "model"),
 		duration: histogram("sluice_request_seconds",
@@ -114,39 +101,15 @@ func (m *Metrics) Picked(c *scheduling.Cycle, f *scheduling.Flight, took time.Du
 		m.faults.WithLabelValues(c.Faults[i].Producer).Inc()
 	}
 	for i := range c.Gates {
-		m.gate(&c.Gates[i])
+		m.gates.judged(&c.Gates[i])
 	}
 	if f == nil {
 		return
 	}
-	m.releases(c, f)
+	m.gates.picked(c, f)
 	m.picks.WithLabelValues(f.Endpoint.Address).Inc()
 	if info, ok := scheduling.ColumnOf[scheduling.PrefixCacheMatchInfo](c).Get(f.Endpoint.Ordinal); ok {
 		m.matchedTokens.WithLabelValues(model).Add(float64(max(0, info.CachedBlockCount*info.BlockSizeTokens)))
-	}
-}
-
-func (m *Metrics) gate(g *scheduling.GateReport) {
-	m.verdicts.WithLabelValues(g.Filter, g.Verdict.String()).Inc()
-	if !math.IsNaN(g.GapMs) {
-		m.gapSeconds.WithLabelValues(g.Filter).Observe(g.GapMs / 1000)
-	}
-	if !math.IsNaN(g.GapTokens) {
-		m.gapTokens.WithLabelValues(g.Filter).Observe(g.GapTokens)
-	}
-}
-
-// releases compares what a gate allowed with what the scorers then did: a gate that opens and moves nobody is one whose
-// profile undoes it.
-func (m *Metrics) releases(c *scheduling.Cycle, f *scheduling.Flight) {
-	for i := range c.Gates {
-		switch c.Gates[i].Verdict {
-		case scheduling.GateReleasedStatic, scheduling.GateReleasedMatched, scheduling.GateReleasedCeiling, scheduling.GateReleasedBreakEven:
-			if filter, ok := f.Scheduler().Plugin(c.Gates[i].Filter).(*gate.Filter); ok {
-				moved := !filter.Sticky(c, f.Endpoint.Ordinal)
-				m.released.WithLabelValues(c.Gates[i].Filter, strconv.FormatBool(moved)).Inc()
-			}
-		}
 	}
 }
 
@@ -160,6 +123,7 @@ func (m *Metrics) Ended(f *scheduling.Flight, outcome scheduling.Outcome, firstT
 	}
 	if firstToken >= 0 {
 		observe(m.firstToken.WithLabelValues(model), firstToken, f.TraceID)
+		m.predictions.seen(f, model, firstToken)
 	}
 	if outcome.Reason != scheduling.EndComplete {
 		return
