@@ -92,8 +92,8 @@ Extension, from which llm-d's began; llm-d's own names are in the second.
 | ` + "`sluice_request_seconds{model}`" + ` | ` + "`request_duration_seconds`" + ` | ` + "`inference_objective_request_duration_seconds`" + ` |
 | ` + "`sluice_prompt_tokens_total{model}`" + `, a sum where the others have a histogram | ` + "`request_input_tokens`" + ` | ` + "`inference_objective_input_tokens`" + ` |
 | ` + "`sluice_output_tokens_total{model}`" + `, a sum | ` + "`request_output_tokens`" + ` | ` + "`inference_objective_output_tokens`" + ` |
-| ` + "`sluice_cached_tokens_total{model}`" + `, a sum | ` + "`request_prompt_cached_tokens`" + ` | ` + "`inference_objective_prompt_cached_tokens`" + ` |
-| ` + "`sluice_ledger_inflight_requests{endpoint}`" + `, summed | ` + "`running_requests`" + ` | ` + "`inference_objective_running_requests`" + ` |
+| ` + "`sluice_cached_tokens_total{model}`" + `, a sum | ` + "`request_cached_tokens`" + ` | ` + "`inference_objective_prompt_cached_tokens`" + ` |
+| ` + "`sluice_ledger_inflight_requests{endpoint}`" + `, summed | ` + "`request_running`" + ` | ` + "`inference_objective_running_requests`" + ` |
 | ` + "`sluice_endpoints{state=\"ready\"}`" + ` | ` + "`ready_endpoints`" + ` | ` + "`inference_pool_ready_pods`" + ` |
 | ` + "`sluice_kv_index_blocks`" + `, ` + "`sluice_prefix_index_entries`" + ` | ` + "`prefix_indexer_size`" + ` | ` + "`inference_extension_prefix_indexer_size`" + ` |
 | ` + "`sluice_matched_tokens_total`" + ` over ` + "`sluice_prompt_tokens_total`" + ` | ` + "`prefix_indexer_hit_ratio`" + ` | ` + "`inference_extension_prefix_indexer_hit_ratio`" + ` |
@@ -160,7 +160,7 @@ type seen struct {
 
 func (s seen) MustRegister(all ...prometheus.Collector) {
 	for _, c := range all {
-		kind := ""
+		var kind string
 		switch c.(type) {
 		case *prometheus.HistogramVec, prometheus.Histogram:
 			kind = "histogram"
