@@ -26,6 +26,7 @@ import (
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/certs"
 	"github.com/sluice-epp/sluice/server/config"
+	"github.com/sluice-epp/sluice/server/decisionlog"
 	"github.com/sluice-epp/sluice/server/decisions"
 	"github.com/sluice-epp/sluice/server/discovery"
 	"github.com/sluice-epp/sluice/server/extproc"
@@ -73,6 +74,7 @@ type App struct {
 	extproc     *extproc.Server
 	engines     *metrics.Store
 	decisions   *decisions.Ring
+	decisionLog *decisionlog.Log // nil where none is written
 	operator    *operator.Service
 	adminGRPC   *grpc.Server
 	adminKeeper *certs.Keeper // nil: plaintext
@@ -150,6 +152,9 @@ func (a *App) assemble(ctx context.Context) (err error) {
 	a.metrics = telemetry.NewMetrics(a.options.Registry, cfg.Telemetry.MaxModelLabels, cfg.Telemetry.ModelLabels...)
 	a.metrics.Expect(extproc.Kinds()...)
 	a.limits = a.boundMemory(&cfg.Server)
+	if err := a.openDecisionLog(&cfg.Telemetry.DecisionLog); err != nil {
+		return err
+	}
 	a.extproc = extproc.New(extproc.Config{
 		Pool:                  a.pool,
 		Scheduler:             func() *scheduling.Scheduler { return a.current.Load().scheduler },
@@ -339,6 +344,9 @@ func (a *App) closeAll(ctx context.Context) error {
 	}
 	if a.extproc != nil {
 		a.extproc.Close()
+	}
+	if a.decisionLog != nil { // the last ends are told
+		a.decisionLog.Close()
 	}
 	for _, l := range []net.Listener{a.grpcListener, a.adminListener, a.probeListener} {
 		if l != nil {

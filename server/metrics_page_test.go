@@ -232,12 +232,15 @@ func page(t *testing.T, registry *prometheus.Registry) string {
 }
 
 // everything is a process that has all there is.
-const everything = "server: {tls: {mode: selfSigned}}\n"
+func everything(t *testing.T) string {
+	t.Helper()
+	return "server: {tls: {mode: selfSigned}}\ntelemetry: {decisionLog: {path: " + t.TempDir() + "}}\n"
+}
 
 // The page lists every metric, of a process that has all there is.
 func TestMetricsPage(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	launch(t, everything, func(o *Options) { o.Registry = registry })
+	launch(t, everything(t), func(o *Options) { o.Registry = registry })
 	got := page(t, registry)
 	if *update {
 		if err := os.WriteFile(metricsPage, []byte(got), 0o600); err != nil {
@@ -265,7 +268,7 @@ func TestMetricsPage(t *testing.T) {
 // come with traffic by what they say of themselves.
 func TestMetricsAreNamedByConvention(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	p := launch(t, everything, func(o *Options) { o.Registry = registry })
+	p := launch(t, everything(t), func(o *Options) { o.Registry = registry })
 	_, served := p.page(t, "/metrics")
 	problems, err := promlint.New(strings.NewReader(served)).Lint()
 	if err != nil {

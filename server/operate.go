@@ -25,7 +25,11 @@ import (
 // observer is told of picks and ends.
 func (a *App) observer() extproc.Observer {
 	a.decisions = decisions.NewRing(decisions.Options{MaxBytes: int(a.config().Telemetry.MaxDecisionBytes), Now: time.Now})
-	return observers{a.metrics, a.decisions}
+	all := observers{a.metrics, a.decisions}
+	if a.decisionLog != nil {
+		all = append(all, a.decisionLog)
+	}
+	return all
 }
 
 // newOperator makes the service of the admin port and the gRPC server that it is reached by.

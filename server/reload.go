@@ -28,6 +28,9 @@ func (a *App) running(file *config.File, scheduler *scheduling.Scheduler, waitin
 func (a *App) adopt(next *running) {
 	next.unwatch = a.pool.Watch(next.scheduler.SnapshotChanged)
 	before := a.current.Swap(next)
+	if a.decisionLog != nil {
+		a.decisionLog.SetSampleRatio(next.file.Config.Telemetry.DecisionLog.SampleRatio)
+	}
 	name := next.file.Config.Telemetry.LogLevel
 	// What an operator has set since stays until the file says something else than it did.
 	if a.options.Level != nil && (before == nil || before.file.Config.Telemetry.LogLevel != name) {

@@ -24,6 +24,7 @@ type ServeCommand struct {
 	Admin              string         `aliases:"admin-listen" help:"Address of metrics and debugging (default 127.0.0.1:9090)." placeholder:"HOST:PORT"`
 	Plaintext          bool           `help:"Serve Envoy without TLS, wherever it listens."`
 	LogLevel           string         `help:"debug, info, warn or error (default info)." placeholder:"LEVEL"`
+	DecisionLog        string         `help:"Folder to write decisions to, a row each (see telemetry.decisionLog)." type:"path" placeholder:"FOLDER"`
 	DecisionHeader     bool           `help:"Say in a response header (x-sluice-decision) which endpoint was picked and why."`
 	MaxEndpointsInPick *int           `help:"Length of the ordered list that Envoy is given: the pick and its fallbacks (default 1). For retries, one more than their number." placeholder:"N"`
 	DrainDelay         *time.Duration `help:"Time from SIGTERM to refusing new streams (default 5s)." placeholder:"DURATION"`
@@ -88,6 +89,7 @@ func (s *ServeCommand) override(c *config.Config) {
 	setNonZero(&c.Server.Listen, s.Listen)
 	setNonZero(&c.Server.AdminListen, s.Admin)
 	setNonZero(&c.Telemetry.LogLevel, s.LogLevel)
+	setNonZero(&c.Telemetry.DecisionLog.Path, s.DecisionLog)
 	if s.Plaintext {
 		c.Server.TLS = config.TLS{Mode: config.TLSPlaintext}
 	}

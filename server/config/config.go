@@ -154,7 +154,41 @@ type Telemetry struct {
 	// MaxDecisionBytes is the memory for the newest decisions, which can be explained and watched: about 2, 9 and 67 KB each at
 	// 8, 64 and 512 endpoints. At least 16 and at most 4,096 are kept.
 	MaxDecisionBytes scheduling.Size `yaml:"maxDecisionBytes" range:"1MiB..64GiB" reload:"restart"`
+	// DecisionLog configures the files that decisions are written to.
+	DecisionLog DecisionLog `yaml:"decisionLog" reload:"restart"`
 }
+
+// DecisionLog configures the files that decisions are written to, one row for each when its request has ended.
+type DecisionLog struct {
+	// Path is the folder of the files, made where it is missing; empty means that no decision is written. A relative path is
+	// relative to the working directory.
+	Path string `yaml:"path"`
+	// Format is one of: jsonl (JSON lines, which can be read while they are written and after a crash), parquet (Apache
+	// Parquet: a tenth of the size, and read only once a file is finished).
+	Format DecisionFormat `yaml:"format" oneof:"jsonl parquet"`
+	// SampleRatio is the share of requests whose decisions are written, 0 to 1. Which ones follows from the requests' internal
+	// ids, so that the sample of a run can be made again.
+	SampleRatio float64 `yaml:"sampleRatio" range:"0..1" reload:"live"`
+	// MaxFileBytes is the size at which a file is finished and the next one begun.
+	MaxFileBytes scheduling.Size `yaml:"maxFileBytes" range:"1MiB..16GiB"`
+	// RotateInterval is the age at which a file is finished; the next one is begun by the next row.
+	RotateInterval time.Duration `yaml:"rotateInterval" range:"1s..168h"`
+	// MaxFiles is how many files are kept, the one being written included; the oldest are deleted. With MaxFileBytes it bounds
+	// the room on disk.
+	MaxFiles int `yaml:"maxFiles" range:"2..100000"`
+	// MaxPendingBytes is the memory for decisions that are not written yet. Once three quarters are taken, further ones are
+	// written without their outcome, once all is taken they are left out.
+	MaxPendingBytes scheduling.Size `yaml:"maxPendingBytes" range:"1MiB..64GiB"`
+}
+
+// DecisionFormat is how decisions are written.
+type DecisionFormat string
+
+// The values of DecisionLog.Format.
+const (
+	DecisionsAsJSONLines DecisionFormat = "jsonl"
+	DecisionsAsParquet   DecisionFormat = "parquet"
+)
 
 // defaultConfig is what a file that sets nothing means.
 func defaultConfig() Config {
@@ -178,7 +212,12 @@ func defaultConfig() Config {
 			DrainDelay:            5 * time.Second,
 			DrainTimeout:          30 * time.Second,
 		},
-		DNS:       DNS{Interval: 5 * time.Second, EmptyGrace: 30 * time.Second},
-		Telemetry: Telemetry{LogLevel: "info", MaxModelLabels: 1000, MaxDecisionBytes: 64 << 20},
+		DNS: DNS{Interval: 5 * time.Second, EmptyGrace: 30 * time.Second},
+		Telemetry: Telemetry{
+			LogLevel: "info", MaxModelLabels: 1000, MaxDecisionBytes: 64 << 20,
+			DecisionLog: DecisionLog{
+				Format: DecisionsAsJSONLines, SampleRatio: 1, MaxFileBytes: 64 << 20, RotateInterval: time.Hour, MaxFiles: 48, MaxPendingBytes: 64 << 20,
+			},
+		},
 	}
 }

@@ -246,8 +246,12 @@ func checkRange(tag string, v reflect.Value) string {
 			return fmt.Sprintf("has the range %q, which is none (%v)", tag, d.faults)
 		}
 	}
+	within := func(v reflect.Value) bool { return v.Int() >= lowest.Int() && v.Int() <= highest.Int() }
+	if v.CanFloat() {
+		within = func(v reflect.Value) bool { return v.Float() >= lowest.Float() && v.Float() <= highest.Float() }
+	}
 	switch {
-	case v.Int() >= lowest.Int() && v.Int() <= highest.Int() || zero && v.Int() == 0:
+	case within(v) || zero && v.IsZero():
 		return ""
 	case zero:
 		return fmt.Sprintf("must be 0 or from %s to %s", low, high)

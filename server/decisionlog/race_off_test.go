@@ -1,0 +1,5 @@
+//go:build !race
+
+package decisionlog
+
+const raceEnabled = false
