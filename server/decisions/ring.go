@@ -22,6 +22,8 @@ const (
 	minDecisions = 16
 	// maxRequestID is the length to which a request's id is shortened, in bytes.
 	maxRequestID = 256
+	// comparedRequestID is the length, in bytes, up to which ids are compared letter by letter.
+	comparedRequestID = 64
 	// requestIDHeader is set by clients and proxies.
 	requestIDHeader = "x-request-id"
 )
@@ -220,18 +222,30 @@ func (r *Ring) Size() (decisions, room, bytes int) {
 	return decisions, len(slots), bytes
 }
 
-// Near are request ids that look like one that is not there, for an error.
+// Near are request ids that look like one that is not there, for an error: those that begin alike, else the one that is
+// written most alike.
 func (r *Ring) Near(requestID string) []string {
-	var near []string
+	var near, all []string
 	slots := *r.slots.Load()
 	for i := range slots {
 		s := &slots[i]
 		s.mu.Lock()
-		if id := s.requestID; id != "" && requestID != "" && (strings.HasPrefix(id, requestID) || strings.HasPrefix(requestID, id)) && !slices.Contains(near, id) {
-			near = append(near, id)
-		}
+		id := s.requestID
 		s.mu.Unlock()
+		switch {
+		case id == "" || requestID == "":
+		case strings.HasPrefix(id, requestID), strings.HasPrefix(requestID, id):
+			near = append(near, id)
+		case len(id) <= comparedRequestID:
+			all = append(all, id)
+		}
+	}
+	if len(near) == 0 && len(requestID) <= comparedRequestID {
+		if most := scheduling.Nearest(requestID, all); most != "" {
+			near = append(near, most)
+		}
 	}
 	slices.Sort(near)
+	near = slices.Compact(near)
 	return near[:min(len(near), 5)]
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
@@ -92,8 +93,13 @@ func TestDecisionsAreFound(t *testing.T) {
 			t.Errorf("%q: %d left, %s", tc.requestID, left, diff)
 		}
 	}
-	if diff := cmp.Diff([]string{"request-2"}, b.ring.Near("request-22")); diff != "" {
-		t.Error(diff)
+	for asked, want := range map[string][]string{
+		"request-22": {"request-2"}, "request-": {"request-0", "request-1", "request-2", "request-3", "request-4"},
+		"requets-7": {"request-7"}, "another": nil, "": nil,
+	} {
+		if diff := cmp.Diff(want, b.ring.Near(asked), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("near %q: %s", asked, diff)
+		}
 	}
 }
 
