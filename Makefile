@@ -95,7 +95,7 @@ chaos-volume: ## Break a million streams off and publish 4 GiB of KV events: not
 	@SLUICE_LONG=1 CGO_ENABLED=0 $(GO) test -count=1 -v -run '^(TestAbortedStreams|TestFloodOfEvents)$$' -timeout 2h ./test/chaos
 
 .PHONY: lint
-lint: $(TOOLS)/bin/golangci-lint secrets licences ## Run golangci-lint, gofmt included, the secrets check and the licence report
+lint: $(TOOLS)/bin/golangci-lint secrets licences observability ## Run golangci-lint, gofmt included, the secrets check, the licence report and the check of alerts and dashboard
 	$< run --allow-parallel-runners $(PKG)
 
 .PHONY: secrets
@@ -106,6 +106,11 @@ secrets: $(TOOLS)/bin/gitleaks ## Look for secrets in the working tree and in wh
 licences: $(TOOLS)/bin/licences ## Report the licences of all modules used; fail on one that Apache-2.0 does not take
 	@mkdir -p bin
 	@$< -o bin/licences.txt ./...
+
+.PHONY: observability
+observability: $(TOOLS)/bin/promcheck ## Check the alert rules, with their unit tests, and the dashboard, each expression against the metrics that there are
+	@$< -metrics docs/metrics.md -rules deploy/prometheus/rules.yaml -tests deploy/prometheus/rules_test.yaml \
+	-alerts docs/alerts.md -dashboard deploy/grafana/sluice.json
 
 .PHONY: vuln
 vuln: $(TOOLS)/bin/govulncheck ## Look for known vulnerabilities; says so where the database cannot be reached
@@ -194,6 +199,12 @@ $(TOOLS)/bin/licences: tools/licences/go.mod tools/licences/go.sum $(wildcard to
 	@mkdir -p $(@D)
 	$(GO) test -C tools/licences .
 	CGO_ENABLED=0 $(GO) build -C tools/licences -o $(CURDIR)/$@ .
+
+# Built once its own tests pass, as above.
+$(TOOLS)/bin/promcheck: tools/prometheus/go.mod tools/prometheus/go.sum $(wildcard tools/prometheus/*.go)
+	@mkdir -p $(@D)
+	CGO_ENABLED=0 $(GO) test -C tools/prometheus .
+	CGO_ENABLED=0 $(GO) build -C tools/prometheus -o $(CURDIR)/$@ .
 
 $(TOOLS)/bin/govulncheck: tools/vuln/go.mod tools/vuln/go.sum
 	@mkdir -p $(@D)
