@@ -84,7 +84,7 @@ func TestCertificateRotationUnderTraffic(t *testing.T) {
 	busy()
 	second := serial(t, l.Sluice.Addr())
 	put(cert, nextKey)
-	lab.Wait(t, "the refusal", func() bool { return l.Sluice.Metric(t, "sluice_tls_reload_failures_total") > 0 })
+	lab.Wait(t, "the refusal", func() bool { return l.Sluice.Metric(t, `sluice_tls_reload_failures_total{listener="grpc"}`) > 0 })
 	if now := serial(t, l.Sluice.Addr()); now != second {
 		t.Errorf("serial %s after a pair that does not fit, want %s", now, second)
 	}
