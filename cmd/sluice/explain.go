@@ -217,6 +217,7 @@ func writeJSON(w io.Writer, x *schedulerv1.Explanation) error {
 // How wide text is: in a file or a pipe, and at most on a terminal, where long lines read badly.
 const (
 	usualWidth  = 80
+	usualHeight = 24
 	widestPaper = 120
 )
 

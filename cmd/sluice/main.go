@@ -27,6 +27,7 @@ type CLI struct {
 	Engine  EngineCommand  `cmd:"" help:"Run a simulated vLLM, for trying things out."`
 	Demo    DemoCommand    `cmd:"" help:"Run the whole path on this machine: engines, Sluice, a real Envoy, a chat workload."`
 	Explain ExplainCommand `cmd:"" help:"Say why a request went where it went, or where one would go."`
+	Top     TopCommand     `cmd:"" help:"Watch endpoints and decisions."`
 	Version VersionCommand `cmd:"" help:"Print the version."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
