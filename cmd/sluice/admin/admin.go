@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
+	"github.com/sluice-epp/sluice/cmd/sluice/display"
 )
 
 // Flags say where the admin port is and how to speak to it. The zero value of TLS is plaintext; any other of its flags
@@ -118,11 +119,11 @@ func (f *Flags) Error(err error) error {
 		return &fault{fmt.Sprintf("no answer from %s in time: is it the admin port, and is the way there open?", f.Address), err}
 	case codes.Unimplemented:
 		return &fault{fmt.Sprintf("%s does not have what this asks for: it is no admin port (server.adminListen, not server.listen), "+
-			"or its Sluice is older than this one (%s)", f.Address, s.Message()), err}
+			"or its Sluice is older than this one (%s)", f.Address, shortened(s.Message())), err}
 	case codes.Canceled:
 		return context.Canceled
 	default:
-		return &fault{s.Message(), err}
+		return &fault{display.Plain(s.Message()), err}
 	}
 }
 
@@ -144,8 +145,9 @@ func (f *Flags) unreachable(cause string) string {
 	return hint + " (" + shortened(cause) + ")"
 }
 
-// shortened leaves out what gRPC puts before the cause.
+// shortened leaves out what gRPC puts before the cause, and is one line.
 func shortened(cause string) string {
+	cause = display.Plain(strings.Join(strings.Fields(cause), " "))
 	if _, after, ok := strings.Cut(cause, "desc = "); ok {
 		cause = strings.Trim(after, `"`)
 	}

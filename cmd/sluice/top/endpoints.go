@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
+	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
 	"github.com/sluice-epp/sluice/cmd/sluice/display"
 )
 
@@ -131,6 +132,12 @@ var endpointColumns = []column[endpoint]{
 	}},
 	{head: "picks/s", rank: 5, right: true, cell: func(e endpoint, _ *table) string { return perSecond(e.rate) }},
 	{head: "hit", rank: 6, right: true, cell: func(e endpoint, _ *table) string { return display.Percent(e.hit) }},
+	{head: "false hit", optional: true, rank: 15, right: true, cell: func(e endpoint, _ *table) string {
+		return audited(e, (*schedulerv1.CacheKnowledge).GetFalseHitRate, func(c *schedulerv1.CacheKnowledge) bool { return c.FalseHitRate != nil })
+	}},
+	{head: "miss", optional: true, rank: 16, right: true, cell: func(e endpoint, _ *table) string {
+		return audited(e, (*schedulerv1.CacheKnowledge).GetMissRate, func(c *schedulerv1.CacheKnowledge) bool { return c.MissRate != nil })
+	}},
 	{head: "prefill tok/s", optional: true, rank: 14, right: true, cell: func(e endpoint, _ *table) string {
 		r := e.GetRates()
 		return known(r != nil && r.PrefillTokensPerSecond != nil, display.Count(r.GetPrefillTokensPerSecond()))
@@ -139,6 +146,16 @@ var endpointColumns = []column[endpoint]{
 		r := e.GetRates()
 		return known(r != nil && r.BreakEven != nil, display.Score(r.GetBreakEven()))
 	}},
+}
+
+// audited is the share of the first index that knows one.
+func audited(e endpoint, share func(*schedulerv1.CacheKnowledge) float64, is func(*schedulerv1.CacheKnowledge) bool) string {
+	for _, c := range e.GetCaches() {
+		if is(c) {
+			return display.Percent(share(c))
+		}
+	}
+	return display.Unknown
 }
 
 func known(is bool, s string) string {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -58,7 +59,7 @@ func few(t *testing.T) *state {
 	s.told([]*schedulerv1.Endpoint{
 		{
 			Address: "10.0.0.1:8000", Name: "vllm-0", Generation: 1, State: ready, InFlight: &decisionv1.InFlightLoad{Requests: 3, Tokens: 4500, Decoding: 2},
-			EngineMetrics: metrics(0, 5, 0.62, 400), Caches: []*schedulerv1.CacheKnowledge{{Blocks: 12_345, Events: "live"}},
+			EngineMetrics: metrics(0, 5, 0.62, 400), Caches: []*schedulerv1.CacheKnowledge{{Blocks: 12_345, Events: "live", FalseHitRate: schedtest.Ref(0.031), MissRate: schedtest.Ref(0.0)}},
 		},
 		{
 			Address: "10.0.0.2:8000", Name: "vllm-1", Ordinal: 1, Generation: 1, State: ready, InFlight: &decisionv1.InFlightLoad{Requests: 40, Tokens: 65_000},
@@ -162,6 +163,64 @@ func TestFramesFit(t *testing.T) {
 						}
 					}
 				}
+			}
+		}
+	}
+}
+
+// screen is what a terminal without wrapping shows after what it was told, in plain text.
+func screen(told string, width, height int) []string {
+	cells := make([][]rune, height)
+	for i := range cells {
+		cells[i] = []rune(strings.Repeat("x", width)) // of the frame before
+	}
+	blank := func(row, from int) {
+		for i := from; i < width; i++ {
+			cells[row][i] = ' '
+		}
+	}
+	row, column := 0, 0
+	for told != "" {
+		switch {
+		case strings.HasPrefix(told, home):
+			row, column, told = 0, 0, told[len(home):]
+		case strings.HasPrefix(told, clearLine):
+			blank(row, column)
+			told = told[len(clearLine):]
+		case strings.HasPrefix(told, clearBelow):
+			blank(row, column)
+			for i := row + 1; i < height; i++ {
+				blank(i, 0)
+			}
+			told = told[len(clearBelow):]
+		case strings.HasPrefix(told, "\r\n"):
+			row, column, told = min(row+1, height-1), 0, told[2:]
+		default:
+			r, size := utf8.DecodeRuneInString(told)
+			cells[row][column] = r
+			column, told = min(column+1, width-1), told[size:] // the last cell is written over
+		}
+	}
+	var lines []string
+	for _, c := range cells {
+		lines = append(lines, strings.TrimRight(string(c), " "))
+	}
+	return lines
+}
+
+// What a terminal shows is the frame, to its last cell and nothing else.
+func TestPainted(t *testing.T) {
+	for _, s := range []*state{few(t), many(t)} {
+		v := s.view(noon)
+		for width := 20; width < 140; width++ {
+			l := look{address: "127.0.0.1:9090", width: width, height: 24, order: ByLoad}
+			lines := l.frame(v)
+			want := slices.Clone(lines)
+			for len(want) < l.height {
+				want = append(want, "")
+			}
+			if diff := cmp.Diff(want, screen(painted(lines, l.height), width, l.height)); diff != "" {
+				t.Fatalf("%d cells wide (-frame +terminal):\n%s", width, diff)
 			}
 		}
 	}

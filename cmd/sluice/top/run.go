@@ -236,15 +236,23 @@ func (v *viewer) draw(width, height int) error {
 	l := look{
 		address: v.Address, order: v.Order, width: width, height: height, ascii: v.ASCII, styles: v.Styles, paused: v.held != nil,
 	}
+	_, err := io.WriteString(v.Out, painted(l.frame(what), height))
+	return err
+}
+
+// painted is a frame as a terminal is told. A line is cleared before it is written: after a line that fills the terminal the
+// cursor stands on its last cell.
+func painted(lines []string, height int) string {
 	var b strings.Builder
 	b.WriteString(home)
-	for i, line := range l.frame(what) {
+	for i, line := range lines {
 		if i > 0 {
 			b.WriteString("\r\n")
 		}
-		b.WriteString(line + clearLine)
+		b.WriteString(clearLine + line)
 	}
-	b.WriteString(clearBelow)
-	_, err := io.WriteString(v.Out, b.String())
-	return err
+	if len(lines) < height {
+		b.WriteString("\r\n" + clearBelow)
+	}
+	return b.String()
 }
