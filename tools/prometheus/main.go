@@ -47,7 +47,7 @@ func run(args []string, out io.Writer) error {
 		return err
 	}
 	named, faults := checkRules(*rules, runbook, known)
-	cases, unitFaults := runTests(*tests, *rules, named)
+	cases, unitFaults := runTests(*tests, named)
 	panels, boardFaults := checkDashboard(board, known)
 	faults = append(faults, unitFaults...)
 	for _, f := range boardFaults {

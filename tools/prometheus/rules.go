@@ -16,9 +16,9 @@ var heading = regexp.MustCompile(`(?m)^## ([A-Za-z]+)$`)
 
 var severities = []string{"critical", "warning", "info"}
 
-// checkRules reads a rule file as Prometheus does and returns its alerts by name. Each has to say what it is about, and to
+// checkRules reads a rule file as Prometheus does and returns its alerts. Each has to say what it is about, and to
 // lead to a section of the runbook page.
-func checkRules(file string, runbook []byte, known map[string]metric) (alerts map[string]bool, faults []error) {
+func checkRules(file string, runbook []byte, known map[string]metric) (rules []rulefmt.Rule, faults []error) {
 	groups, errs := rulefmt.ParseFile(file, false, model.UTF8Validation, promQL, promslog.NewNopLogger())
 	if len(errs) > 0 {
 		return nil, errs
@@ -27,7 +27,7 @@ func checkRules(file string, runbook []byte, known map[string]metric) (alerts ma
 	for _, m := range heading.FindAllSubmatch(runbook, -1) {
 		sections[strings.ToLower(string(m[1]))] = true
 	}
-	alerts = map[string]bool{}
+	alerts := map[string]bool{}
 	for _, g := range groups.Groups {
 		for _, r := range g.Rules {
 			fault := func(format string, args ...any) {
@@ -36,7 +36,10 @@ func checkRules(file string, runbook []byte, known map[string]metric) (alerts ma
 			if r.Alert == "" || alerts[r.Alert] {
 				fault("every rule is an alert of a name of its own, got record %q", r.Record)
 			}
-			alerts[r.Alert] = true
+			if r.KeepFiringFor != 0 {
+				fault("keep_firing_for: the unit tests do not know it")
+			}
+			alerts[r.Alert], rules = true, append(rules, r)
 			for _, err := range checkExpr(r.Expr, known) {
 				fault("%w", err)
 			}
@@ -58,7 +61,7 @@ func checkRules(file string, runbook []byte, known map[string]metric) (alerts ma
 			faults = append(faults, fmt.Errorf("the runbook page has a section %q of no alert", section))
 		}
 	}
-	return alerts, faults
+	return rules, faults
 }
 
 func keys(of map[string]bool) []string {

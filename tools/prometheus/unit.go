@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/common/promslog"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/promql/promqltest"
-	"github.com/prometheus/prometheus/rules"
+	"github.com/prometheus/prometheus/model/rulefmt"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -46,9 +45,13 @@ type expected struct {
 	ExpAnnotations map[string]string `yaml:"exp_annotations"`
 }
 
-// runTests runs a file of unit tests over a rule file and returns the number of its cases. Every alert must be seen to
+// runTests runs a file of unit tests over some rules and returns the number of its cases. Every alert must be seen to
 // fire in one and not to in another.
-func runTests(file, ruleFile string, alerts map[string]bool) (cases int, faults []error) {
+func runTests(file string, rules []rulefmt.Rule) (cases int, faults []error) {
+	alerts := map[string]bool{}
+	for _, r := range rules {
+		alerts[r.Alert] = true
+	}
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return 0, []error{err}
@@ -72,7 +75,7 @@ func runTests(file, ruleFile string, alerts map[string]bool) (cases int, faults 
 				faults = append(faults, fmt.Errorf("%s: %s: no such alert: %q", file, g.Name, a.Alertname))
 			}
 		}
-		for _, err := range g.run(time.Duration(t.EvaluationInterval), ruleFile) {
+		for _, err := range g.run(time.Duration(t.EvaluationInterval), rules) {
 			faults = append(faults, fmt.Errorf("%s: %s: %w", file, g.Name, err))
 		}
 	}
@@ -84,50 +87,32 @@ func runTests(file, ruleFile string, alerts map[string]bool) (cases int, faults 
 	return cases, faults
 }
 
-// load are the series in the language of Prometheus' own tests.
-func (g group) load() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "load %s\n", g.Interval)
-	for _, s := range g.InputSeries {
-		fmt.Fprintf(&b, "  %s %s\n", s.Series, s.Values)
-	}
-	return b.String()
-}
-
 // run evaluates the rules over the series, from one interval to the next, and compares what fires at the times asked for.
-func (g group) run(every time.Duration, ruleFile string) (faults []error) {
-	suite, err := promqltest.NewLazyLoader(g.load(), promqltest.LazyLoaderOpts{EnableAtModifier: true, EnableNegativeOffset: true, Parser: promQL})
-	if err != nil {
-		return []error{err}
+func (g group) run(every time.Duration, rules []rulefmt.Rule) (faults []error) {
+	if every <= 0 || g.Interval <= 0 {
+		return []error{errors.New("interval and evaluation_interval must be positive")}
 	}
-	defer func() { faults = appendIf(faults, suite.Close()) }()
-	manager := rules.NewManager(&rules.ManagerOptions{
-		QueryFunc: rules.EngineQueryFunc(suite.QueryEngine(), suite.Storage()), AppendableV2: suite.Storage(),
-		Context: context.Background(), NotifyFunc: func(context.Context, string, ...*rules.Alert) {},
-		Logger: promslog.NewNopLogger(), Parser: promQL,
-	})
-	groups, errs := manager.LoadGroups(every, labels.EmptyLabels(), "", nil, false, ruleFile)
-	if len(errs) > 0 {
-		return errs
+	var given series
+	for _, s := range g.InputSeries {
+		faults = appendIf(faults, given.add(s.Series+" "+s.Values, time.Duration(g.Interval)))
+	}
+	byName := map[string]*alerting{}
+	for _, r := range rules {
+		byName[r.Alert] = &alerting{rule: r}
 	}
 	end := time.Duration(0)
 	for _, a := range g.AlertRuleTests {
 		end = max(end, time.Duration(a.EvalTime))
 	}
-	start := time.Unix(0, 0).UTC()
-	for at := time.Duration(0); at <= end; at += every {
-		suite.WithSamplesTill(start.Add(at), func(err error) { faults = appendIf(faults, err) })
-		for _, of := range groups {
-			of.Eval(suite.Context(), start.Add(at))
-			for _, r := range of.Rules() {
-				if err := r.LastError(); err != nil {
-					return append(faults, fmt.Errorf("%s after %s: %w", r.Name(), at, err))
-				}
+	for at := time.Duration(0); at <= end && len(faults) == 0; at += every {
+		for name, rule := range byName {
+			if err := rule.eval(context.Background(), given, time.Unix(0, 0).Add(at)); err != nil {
+				faults = append(faults, fmt.Errorf("%s after %s: %w", name, at, err))
 			}
 		}
 		for _, a := range g.AlertRuleTests {
-			if t := time.Duration(a.EvalTime); t >= at && t < at+every {
-				faults = appendIf(faults, a.compare(groups))
+			if t := time.Duration(a.EvalTime); t >= at && t < at+every && byName[a.Alertname] != nil {
+				faults = appendIf(faults, a.compare(byName[a.Alertname]))
 			}
 		}
 	}
@@ -142,29 +127,22 @@ func appendIf(faults []error, err error) []error {
 }
 
 // compare holds what fires against what should.
-func (a alertTest) compare(groups map[string]*rules.Group) error {
-	var firing []*rules.Alert
-	for _, g := range groups {
-		for _, r := range g.AlertingRules() {
-			if r.Name() != a.Alertname {
-				continue
-			}
-			for _, alert := range r.ActiveAlerts() {
-				if alert.State == rules.StateFiring {
-					firing = append(firing, alert)
-				}
-			}
+func (a alertTest) compare(rule *alerting) error {
+	var firing []*alert
+	for _, active := range rule.active {
+		if active.firing {
+			firing = append(firing, active)
 		}
 	}
 	var errs []error
 	for _, want := range a.ExpAlerts {
-		i := slices.IndexFunc(firing, want.is)
+		i := slices.IndexFunc(firing, func(f *alert) bool { return labels.Equal(f.labels, want.labels(a.Alertname)) })
 		if i < 0 {
 			errs = append(errs, fmt.Errorf("%s after %s: %v does not fire; what fires: %s", a.Alertname, a.EvalTime, want.ExpLabels, list(firing)))
 			continue
 		}
 		for name, text := range want.ExpAnnotations {
-			if got := firing[i].Annotations.Get(name); got != text {
+			if got := firing[i].annotations[name]; got != text {
 				errs = append(errs, fmt.Errorf("%s after %s: %s is %q, want %q", a.Alertname, a.EvalTime, name, got, text))
 			}
 		}
@@ -176,21 +154,21 @@ func (a alertTest) compare(groups map[string]*rules.Group) error {
 	return errors.Join(errs...)
 }
 
-func (e expected) is(a *rules.Alert) bool {
-	want := map[string]string{model.AlertNameLabel: a.Labels.Get(model.AlertNameLabel)}
-	for k, v := range e.ExpLabels {
-		want[k] = v
-	}
-	return labels.Equal(a.Labels, labels.FromMap(want))
+// labels are all that the alert has.
+func (e expected) labels(name string) labels.Labels {
+	all := map[string]string{labels.AlertName: name}
+	maps.Copy(all, e.ExpLabels)
+	return labels.FromMap(all)
 }
 
-func list(alerts []*rules.Alert) string {
+func list(alerts []*alert) string {
 	if len(alerts) == 0 {
 		return "nothing"
 	}
 	var all []string
 	for _, a := range alerts {
-		all = append(all, a.Labels.String())
+		all = append(all, a.labels.String())
 	}
+	slices.Sort(all)
 	return strings.Join(all, ", ")
 }
