@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"golang.org/x/term"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
 	"github.com/sluice-epp/sluice/cmd/sluice/admin"
 	"github.com/sluice-epp/sluice/cmd/sluice/top"
 )
@@ -60,6 +63,7 @@ func (c *TopCommand) Run(i *interrupts) error {
 	o := top.Options{
 		Source: client, Address: c.Admin.Address, Words: c.Admin.Error, Interval: c.Interval, Order: top.Order(c.Sort), Out: os.Stdout,
 		ASCII: !unicodeLocale(), Once: c.Once, Endpoints: c.Endpoints,
+		Newest: func(ctx context.Context) (uint64, error) { return newest(ctx, client) },
 	}
 	onTerminal := term.IsTerminal(int(os.Stdout.Fd()))
 	if onTerminal {
@@ -69,6 +73,20 @@ func (c *TopCommand) Run(i *interrupts) error {
 		return top.Run(i, o)
 	}
 	return c.live(i, o)
+}
+
+// newest is the id of the newest decision that is kept; 0 where there is none.
+func newest(ctx context.Context, client schedulerv1.SchedulerServiceClient) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	a, err := client.Explain(ctx, &schedulerv1.ExplainRequest{Limit: 1, MaxCandidates: 1})
+	if status.Code(err) == codes.NotFound {
+		return 0, nil
+	}
+	for _, x := range a.GetExplanations() {
+		return x.GetDecision().GetId(), err
+	}
+	return 0, err
 }
 
 // live shows the view on the terminal, which is restored in the end.

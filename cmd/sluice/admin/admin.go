@@ -139,10 +139,24 @@ func (f *Flags) unreachable(cause string) string {
 		hint = "--ca FILE names whom to trust, --server-name NAME whom to expect, --insecure-skip-verify trusts anybody"
 	case strings.Contains(cause, "connection refused"):
 		hint = "nothing listens there: is it the right address (--admin), and does Sluice run? The admin port is on loopback unless server.adminListen says otherwise"
-	case !f.secure() && (strings.Contains(cause, "server preface") || strings.Contains(cause, "EOF") || strings.Contains(cause, "reset by peer") || strings.Contains(cause, "frame too large")):
+	case hungUp(cause) && !f.secure():
 		hint = "it may speak TLS there: --tls, --ca FILE or --insecure-skip-verify"
+	case hungUp(cause) && f.Cert == "":
+		hint = "it may want a certificate that server.adminTLS.clientCAFile has signed: --cert and --key"
+	case hungUp(cause):
+		hint = "it may not accept the certificate: server.adminTLS.clientCAFile must have signed it"
 	}
 	return hint + " (" + shortened(cause) + ")"
+}
+
+// hungUp reports whether the other side ended the connection. In TLS 1.3 a client that is refused may see no more than that.
+func hungUp(cause string) bool {
+	for _, sign := range [...]string{"server preface", "EOF", "reset by peer", "broken pipe", "frame too large"} {
+		if strings.Contains(cause, sign) {
+			return true
+		}
+	}
+	return false
 }
 
 // shortened leaves out what gRPC puts before the cause, and is one line.

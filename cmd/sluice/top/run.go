@@ -28,8 +28,10 @@ type Options struct {
 	ASCII  bool
 	Styles display.Styles
 
-	// Once ends after one view, written as plain text.
-	Once bool
+	// Once ends after one view, written as plain text. Newest then tells the id of the newest decision that is kept, 0 where
+	// there is none: the view has it.
+	Once   bool
+	Newest func(context.Context) (id uint64, err error)
 	// Endpoints bounds how many endpoints a view in plain text has; 0 does not.
 	Endpoints int
 
@@ -97,30 +99,33 @@ const (
 	plainWidth = 120
 	// plainDecisions is how many decisions a plain view has at most.
 	plainDecisions = 20
-	// quiet is how long no decision comes before those that were kept have all come.
-	quiet = 300 * time.Millisecond
+	// arrival is how often it is looked whether the decisions that are kept have come.
+	arrival = 20 * time.Millisecond
 	// resizeCheck is how often the terminal's size is looked at.
 	resizeCheck = 200 * time.Millisecond
 )
 
-// once waits for the decisions that are kept, and writes one view.
+// once waits for the decisions that are kept, though not for ever, and writes one view.
 func (v *viewer) once(ctx context.Context, failed <-chan error) error {
-	tick := time.NewTicker(quiet)
+	newest, err := v.Newest(ctx)
+	if err != nil {
+		return v.Words(err)
+	}
+	tick, patience := time.NewTicker(arrival), time.NewTimer(askPatience)
 	defer tick.Stop()
-	for before := uint64(0); ; {
+	defer patience.Stop()
+	for !v.state.has(newest) {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-failed:
 			return err
+		case <-patience.C:
+			newest = 0
 		case <-tick.C:
 		}
-		if seen := v.state.view(time.Now()).seen; seen == before || seen >= olderDecisions {
-			return v.write(time.Now())
-		} else {
-			before = seen
-		}
 	}
+	return v.write(time.Now())
 }
 
 // plain writes one view at every interval.

@@ -309,17 +309,44 @@ func TestPlain(t *testing.T) {
 	})
 }
 
+// A single view has the decisions that are kept, however late they come; it does not wait for what does not come.
 func TestOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := watch(t, func(o *Options, _ *stub) { o.Once = true })
-		if err := <-w.ended; err != nil {
-			t.Error(err)
-		}
-		if text := w.later(0); strings.Count(text, "sluice top") != 1 || !strings.Contains(text, "older") || strings.ContainsRune(text, '\x1b') {
-			t.Errorf("%q", text)
-		}
-		w.cancel()
-	})
+	for name, tc := range map[string]struct {
+		newest uint64
+		err    error
+		waits  time.Duration
+		want   string
+	}{
+		"there is one":  {1, nil, 0, "older"},
+		"a later one":   {2, nil, time.Second, "younger"},
+		"none comes":    {3, nil, askPatience, "younger"},
+		"there is none": {0, nil, 0, "sluice top"},
+		"no answer":     {0, errors.New("connection refused"), 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				w := watch(t, func(o *Options, _ *stub) {
+					o.Once, o.Newest = true, func(context.Context) (uint64, error) { return tc.newest, tc.err }
+				})
+				defer w.cancel()
+				if tc.newest > 1 {
+					time.Sleep(time.Second)
+					w.decisions <- &schedulerv1.TailDecisionsResponse{Explanation: decide(t, 2, "younger", noon, warm("vllm-0", 0, 0))}
+				}
+				if err := <-w.ended; !errors.Is(err, tc.err) {
+					t.Error(err)
+				}
+				if waited := time.Since(begin); waited < tc.waits || waited > tc.waits+2*arrival {
+					t.Errorf("waited for %s, want %s", waited, tc.waits)
+				}
+				text := w.later(0)
+				if n := strings.Count(text, "sluice top"); n != min(1, len(tc.want)) || !strings.Contains(text, tc.want) || strings.ContainsRune(text, '\x1b') {
+					t.Errorf("%q", text)
+				}
+			})
+		})
+	}
 }
 
 // One that was never there is an error at once: the address is probably wrong.

@@ -114,6 +114,14 @@ func (s *state) decided(x *schedulerv1.Explanation, missed uint64, at time.Time)
 	w.add(at, 1, cached, total)
 }
 
+// has reports whether a decision, or a later one, was told of; of 0 it always was.
+func (s *state) has(id uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.decisions)
+	return id == 0 || n > 0 && s.decisions[n-1].explanation.GetDecision().GetId() >= id
+}
+
 // view is what is known at a time, to be shown.
 type view struct {
 	now       time.Time
