@@ -48,9 +48,9 @@ test: $(TOOLS)/bin/grpcurl ## Run every test, the real-Envoy suite included, wit
 	code=0; envoy=$$(scripts/envoy.sh) || code=$$?; \
 	if [ $$code -eq 2 ]; then echo "test: the real-Envoy suite is skipped" >&2; required=; \
 	elif [ $$code -ne 0 ]; then exit $$code; else required=1; fi; \
-	pyzmq=$$(scripts/pyzmq.sh); \
+	pyzmq=$$(scripts/pyzmq.sh); duckdb=$$(scripts/duckdb.sh); \
 	SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=$$required SLUICE_GRPCURL="$(CURDIR)/$(TOOLS)/bin/grpcurl" \
-	SLUICE_PYZMQ="$$pyzmq" SLUICE_PYZMQ_REQUIRED=1 $(RACE) \
+	SLUICE_PYZMQ="$$pyzmq" SLUICE_PYZMQ_REQUIRED=1 SLUICE_DUCKDB="$$duckdb" SLUICE_DUCKDB_REQUIRED=1 $(RACE) \
 	$(GO) test $(RACEFLAG) -shuffle=on -timeout $(TEST_TIMEOUT) $(PKG)
 
 .PHONY: test-norace

@@ -164,7 +164,7 @@ type DecisionLog struct {
 	// relative to the working directory.
 	Path string `yaml:"path"`
 	// Format is one of: jsonl (JSON lines, which can be read while they are written and after a crash), parquet (Apache
-	// Parquet: a tenth of the size, and read only once a file is finished).
+	// Parquet: a twentieth of the size, and read only once a file is finished).
 	Format DecisionFormat `yaml:"format" oneof:"jsonl parquet"`
 	// SampleRatio is the share of requests whose decisions are written, 0 to 1. Which ones follows from the requests' internal
 	// ids, so that the sample of a run can be made again.

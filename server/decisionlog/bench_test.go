@@ -2,6 +2,7 @@ package decisionlog
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"testing"
 	"time"
@@ -24,15 +25,13 @@ func (b *bench) waitingCycle(t testing.TB) (*scheduling.Cycle, *scheduling.Fligh
 	return c, f
 }
 
-// discard frees what waits for the writer.
-func (l *Log) discard() {
-	for i := range l.shards {
-		for e := l.shards[i].take(); e != nil; {
-			next := e.next
-			l.free(e)
-			l.queued.Add(-1)
-			e = next
-		}
+// discard frees what waits for the writer where a decision does.
+func (l *Log) discard(id uint64) {
+	for e := l.shards[id%shardCount].take(); e != nil; {
+		next := e.next
+		l.free(e)
+		l.queued.Add(-1)
+		e = next
 	}
 }
 
@@ -53,7 +52,7 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 			f.ID = c.Request.ID
 			l.Picked(c, f, 0)
 			l.Ended(f, scheduling.Outcome{Status: 200, Usage: scheduling.UnknownUsage}, time.Millisecond, time.Second)
-			l.discard()
+			l.discard(f.ID)
 		}
 		for range 10 {
 			one()
@@ -73,7 +72,7 @@ func BenchmarkObserver(b *testing.B) {
 		for _, ratio := range []float64{0, 0.01, 1} {
 			b.Run(fmt.Sprintf("endpoints=%d/sample=%v", endpoints, ratio), func(b *testing.B) {
 				bench := newBench(b, endpoints)
-				l, _, err := prepare(bench.options(b, func(o *Options) { o.SampleRatio, o.MaxPendingBytes = ratio, 1<<30 }))
+				l, _, err := prepare(bench.options(b, func(o *Options) { o.SampleRatio = ratio }))
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -85,7 +84,7 @@ func BenchmarkObserver(b *testing.B) {
 					l.Picked(c, f, 0)
 					l.Ended(f, scheduling.Outcome{Status: 200, Usage: scheduling.UnknownUsage}, time.Millisecond, time.Second)
 					if l.queued.Load() > 0 {
-						l.discard()
+						l.discard(f.ID)
 					}
 				}
 			})
@@ -103,11 +102,22 @@ func BenchmarkRow(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				c, f := bench.waitingCycle(b)
+				cycles := make([]*scheduling.Cycle, min(2048, 1<<15/endpoints)) // that differ, as decisions do
+				flights := make([]*scheduling.Flight, len(cycles))
+				random := rand.New(rand.NewPCG(1, 2))
+				for i := range cycles {
+					for j := range bench.table.Endpoints {
+						e := &bench.table.Endpoints[j]
+						e.Load = &scheduling.InFlightLoad{Tokens: random.Int64N(200_000), Requests: random.Int64N(40), Decoding: random.Int64N(30)}
+						e.Match = schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(random.IntN(500), 500, 16))
+					}
+					cycles[i], flights[i] = bench.waitingCycle(b)
+				}
 				b.ReportAllocs()
 				n := 0
 				for b.Loop() {
-					c.Request.ID++
+					c, f := cycles[n%len(cycles)], flights[n%len(cycles)]
+					c.Request.ID = uint64(n)
 					f.ID = c.Request.ID
 					l.Picked(c, f, 0)
 					l.Ended(f, scheduling.Outcome{Status: 200, Usage: scheduling.UnknownUsage}, time.Millisecond, time.Second)

@@ -25,6 +25,7 @@ import (
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/scheduling/picker"
 	"github.com/sluice-epp/sluice/scheduling/record"
+	"github.com/sluice-epp/sluice/scheduling/schedtest"
 	"github.com/sluice-epp/sluice/scheduling/scorer"
 )
 
@@ -32,6 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // bench makes decisions over some endpoints.
 type bench struct {
+	table     *schedtest.Table
 	scheduler *scheduling.Scheduler
 	pool      *scheduling.Pool
 	next      atomic.Uint64 // id
@@ -42,7 +44,7 @@ func newBench(t testing.TB, endpoints int) *bench {
 	table := tableOf(endpoints)
 	s := table.Build(t, append(scorer.Types(), picker.Types()...), nil, "prefix-cache-scorer", "token-load-scorer", "max-score-picker")
 	s.SetConfigHash("hash")
-	return &bench{scheduler: s, pool: table.Pool()}
+	return &bench{table: table, scheduler: s, pool: table.Pool()}
 }
 
 // options are those of a log of everything, in a folder of its own.
