@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,7 @@ import (
 
 // adminIndex is what the admin port shows at its root.
 const adminIndex = `sluice admin
+/ui/            the page, for browsers: endpoints, decisions and why, the load gate
 /metrics        Prometheus metrics
 /config         the effective configuration, secrets redacted, and its hash
 /graph          the plugins in the order in which they run
@@ -29,7 +31,16 @@ const adminIndex = `sluice admin
 // adminHandler serves the admin port.
 func (a *App) adminHandler(gatherer prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { text(w, adminIndex) })
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Accept")
+		if strings.Contains(r.Header.Get("Accept"), "text/html") { // a browser
+			http.Redirect(w, r, "/ui/", http.StatusSeeOther)
+			return
+		}
+		text(w, adminIndex)
+	})
+	mux.HandleFunc("GET /index.txt", func(w http.ResponseWriter, _ *http.Request) { text(w, adminIndex) })
+	mux.Handle("/ui/", a.page)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) {
 		r := a.current.Load()

@@ -31,6 +31,7 @@ import (
 	"github.com/sluice-epp/sluice/server/discovery"
 	"github.com/sluice-epp/sluice/server/extproc"
 	"github.com/sluice-epp/sluice/server/operator"
+	adminpage "github.com/sluice-epp/sluice/server/page"
 	"github.com/sluice-epp/sluice/server/telemetry"
 	"github.com/sluice-epp/sluice/server/transport"
 )
@@ -76,6 +77,7 @@ type App struct {
 	decisions   *decisions.Ring
 	decisionLog *decisionlog.Log // nil where none is written
 	operator    *operator.Service
+	page        *adminpage.Page
 	adminGRPC   *grpc.Server
 	adminKeeper *certs.Keeper // nil: plaintext
 	asking      sync.Once     // guards the closing of asked: an operator wants the end
@@ -340,6 +342,7 @@ func (a *App) closeAll(ctx context.Context) error {
 	var errs []error
 	if a.operator != nil {
 		a.operator.Close()
+		a.page.Close()
 		a.adminGRPC.Stop()
 	}
 	if a.extproc != nil {

@@ -47,6 +47,7 @@ const adminFarewell = time.Second
 // stopAdmin ends what would go on for ever, lets answers be sent (one may be to who asked for the end), and cuts the rest.
 func (a *App) stopAdmin() {
 	a.operator.Close()
+	a.page.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), adminFarewell)
 	defer cancel()
 	if err := a.admin.Shutdown(ctx); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-epp/sluice/server/decisions"
 	"github.com/sluice-epp/sluice/server/extproc"
 	"github.com/sluice-epp/sluice/server/operator"
+	adminpage "github.com/sluice-epp/sluice/server/page"
 )
 
 // observer is told of picks and ends.
@@ -41,6 +42,9 @@ func (a *App) newOperator() {
 		Running:   a.describe, Level: a.options.Level, Drain: a.askToDrain,
 	})
 	a.adminGRPC = grpc.NewServer(grpc.MaxRecvMsgSize(a.limits.body+grpcOverhead), grpc.UnaryInterceptor(guard))
+	a.page = adminpage.New(adminpage.Config{
+		Explainer: a.operator, Knowledge: a.operator, Decisions: a.decisions, Process: a.process, Registerer: a.options.Registry,
+	})
 	schedulerv1.RegisterSchedulerServiceServer(a.adminGRPC, a.operator)
 	reflection.Register(a.adminGRPC)
 }
@@ -54,6 +58,20 @@ func (a *App) describe() operator.Running {
 	return operator.Running{
 		YAML: r.effective, Hash: r.hash, File: a.options.ConfigPath, Since: r.since, Graph: r.scheduler.Describe(), Version: a.options.Version,
 	}
+}
+
+// process is what the page says of the process.
+func (a *App) process() adminpage.Process {
+	p := adminpage.Process{State: "starting", Uptime: a.now(), OpenStreams: a.extproc.OpenStreams()}
+	a.turning.Lock()
+	defer a.turning.Unlock()
+	switch {
+	case a.draining:
+		p.State = "draining"
+	case a.Ready():
+		p.State = "ready"
+	}
+	return p
 }
 
 // askToDrain makes Run drain, as SIGTERM does.

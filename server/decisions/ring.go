@@ -207,6 +207,41 @@ func (r *Ring) Find(requestID string, limit int) (found []Entry, left int) {
 	return found, max(0, len(ids)-limit)
 }
 
+// Brief is what is told of a decision without making its record.
+type Brief struct {
+	// ID is the decision's, to Get it by.
+	ID uint64
+	// At is when it was made.
+	At time.Time
+	// Ended says whether its request has ended, and Ending how.
+	Ended  bool
+	Ending record.Ending
+	// Gates are its gates' verdicts, valid until the call that is told of it returns.
+	Gates []scheduling.GateReport
+}
+
+// Newest tells of the decisions that are kept, newest first, until look has enough. It costs a small part of what their
+// records would. look is called under a lock and has to return soon.
+func (r *Ring) Newest(look func(b Brief) (more bool)) {
+	slots := *r.slots.Load()
+	newest := r.newest.Load()
+	for i := range min(newest, uint64(len(slots))) {
+		id := newest - i
+		if !slots[id%uint64(len(slots))].show(id, look) {
+			return
+		}
+	}
+}
+
+func (s *slot) show(id uint64, look func(b Brief) (more bool)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.id != id || s.cycle == nil {
+		return true // of a request that was refused, or tried only
+	}
+	return look(Brief{ID: id, At: s.at, Ended: s.ended, Ending: s.ending, Gates: s.cycle.Gates})
+}
+
 // Size is how many decisions are kept, how many there is room for, and about how many bytes they take.
 func (r *Ring) Size() (decisions, room, bytes int) {
 	slots := *r.slots.Load()

@@ -126,6 +126,33 @@ func TestRoomIsBounded(t *testing.T) {
 	}
 }
 
+func TestNewest(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 2, 1)
+	for range 5 {
+		b.decide(t, "")
+	}
+	b.id += 3 // of requests without a decision
+	b.decide(t, "")
+	for _, tc := range []struct {
+		enough int
+		want   []uint64
+	}{{3, []uint64{9, 5, 4}}, {100, []uint64{9, 5, 4, 3, 2, 1}}} {
+		var got []uint64
+		b.ring.Newest(func(d Brief) bool {
+			got = append(got, d.ID)
+			if !d.Ended || d.Ending.Status != 200 || !d.At.Equal(wall) {
+				t.Errorf("%+v", d)
+			}
+			return len(got) < tc.enough
+		})
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	NewRing(Options{Now: time.Now}).Newest(func(Brief) bool { t.Error("there is one"); return true })
+}
+
 func TestOlderDecisionsGiveWay(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 2, 1)
