@@ -58,10 +58,11 @@ test-norace: ## Run the tests that the race detector leaves out: allocations, me
 	@scripts/norace.sh -timeout $(TEST_TIMEOUT)
 
 .PHONY: test-all
-test-all: ## Run what `test` and `test-norace` run with the long cases, the volumes, 100,000 inputs to every fuzz target, and the tidiness check
+test-all: ## Run what `test` and `test-norace` run with the long cases, the volumes, 100,000 inputs to every fuzz target, the page in Chromium, and the tidiness check
 	SLUICE_LONG=1 $(MAKE) test TEST_TIMEOUT=40m
 	$(MAKE) test-norace
 	$(MAKE) test-trace
+	$(MAKE) test-page
 	$(MAKE) chaos-volume
 	$(MAKE) fuzz FUZZTIME=100000x
 	$(MAKE) check-tidy
@@ -71,6 +72,15 @@ test-trace: build ## Read the trace of requests through Envoy, Sluice and simula
 	@envoy=$$(scripts/envoy.sh); jaeger=$$(scripts/jaeger.sh); \
 	SLUICE_JAEGER="$$jaeger" SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=1 SLUICE_BINARY="$(CURDIR)/bin/sluice" \
 	$(GO) test -count=1 -v -timeout 10m -run 'Trace' ./test/trace ./cmd/sluice/demo
+
+.PHONY: test-page
+test-page: ## Look at the admin port's page in a headless Chromium, light and dark; screenshots go to bin/page
+	@code=0; chromium=$$(scripts/chromium.sh) || code=$$?; \
+	if [ $$code -eq 2 ]; then echo "test-page: skipped" >&2; exit 0; elif [ $$code -ne 0 ]; then exit $$code; fi; \
+	envoy=$$(scripts/envoy.sh) || code=$$?; \
+	if [ $$code -eq 2 ]; then echo "test-page: skipped" >&2; exit 0; elif [ $$code -ne 0 ]; then exit $$code; fi; \
+	SLUICE_CHROMIUM="$$chromium" SLUICE_CHROMIUM_REQUIRED=1 SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=1 \
+	$(GO) test -count=1 -timeout 15m ./test/page
 
 .PHONY: test-vllm
 test-vllm: build ## Run Envoy and Sluice in front of two real vLLM engines on the CPU (Linux x86_64; fetches 1 GB once)

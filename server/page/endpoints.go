@@ -237,7 +237,7 @@ func (v *view) cells() []piece {
 	}
 	pieces := make([]piece, 0, len(v.endpoints))
 	for _, e := range v.endpoints {
-		c := cell{Address: e.GetAddress()}
+		c := cell{Address: short(e.GetAddress())}
 		c.State, c.Class = endpointState(e.GetState())
 		if c.Level = (share(float64(e.GetInFlight().GetTokens()), v.scales.tokens)*levels + 99) / 100; c.Class == "good" {
 			c.Class = ""

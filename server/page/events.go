@@ -14,8 +14,14 @@ const maxSearch = 128
 
 // searchOf are the words by which a request searches the endpoints.
 func searchOf(r *http.Request) string {
-	q := strings.ToLower(strings.TrimSpace(r.URL.Query().Get("q")))
-	return strings.ToValidUTF8(q[:min(len(q), maxSearch)], "")
+	q := strings.ToLower(r.URL.Query().Get("q"))
+	q = strings.ToValidUTF8(q[:min(len(q), maxSearch)], "")
+	return strings.TrimSpace(strings.Map(func(c rune) rune {
+		if hidden(c) {
+			return -1
+		}
+		return c
+	}, q))
 }
 
 // serveEvents sends what changes, until the reader goes or the page is closed. A reader that comes back, or has just been

@@ -3,6 +3,7 @@ package page
 import (
 	"maps"
 	"slices"
+	"strconv"
 
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
 )
@@ -19,7 +20,7 @@ type indexRow struct {
 
 func indexRows(all []*schedulerv1.IndexStats) []piece {
 	pieces := make([]piece, 0, len(all))
-	for _, i := range all {
+	for place, i := range all {
 		row := indexRow{
 			Producer: short(i.GetProducer()), Entries: count(i.GetEntries()), Shared: count(i.GetHolderEntries()),
 			Bytes: "not counted", Evicted: count(i.GetEvicted()),
@@ -35,7 +36,7 @@ func indexRows(all []*schedulerv1.IndexStats) []piece {
 			row.Sources = append(row.Sources, chip{text, class, count(i.GetSources()[state])})
 		}
 		row.Audit, row.AuditKnown = audit(i.FalseHitRate, i.MissRate, i.GetAudited())
-		pieces = append(pieces, piece{"i-" + i.GetProducer(), row})
+		pieces = append(pieces, piece{"i" + strconv.Itoa(place), row})
 	}
 	return pieces
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,7 +101,7 @@ func (p *Page) look(before *state) *state {
 	s.view.endpoints = known.GetEndpoints()
 	s.view.scales = scalesOf(s.view.endpoints)
 	process := p.config.Process()
-	recent := p.recent(s.at, process.Uptime, old)
+	recent := p.recent(s.at, process.Uptime, before)
 
 	failed := ""
 	add := func(l list, err error) {
@@ -166,27 +167,28 @@ type recent struct {
 }
 
 // recent walks through the newest decisions.
-func (p *Page) recent(now time.Time, up time.Duration, before *view) recent {
+func (p *Page) recent(now time.Time, up time.Duration, before *state) recent {
 	var r recent
+	var known map[uint64]decisionRow
 	fresh := shownDecisions
-	if before != nil && len(before.decisions) >= shownDecisions-freshDecisions {
-		fresh = freshDecisions
+	if before != nil {
+		known = before.view.decisions
+		if periods := int(now.Sub(before.at) / period); len(known) >= shownDecisions-freshDecisions && periods <= shownDecisions/freshDecisions {
+			fresh = freshDecisions * max(1, periods)
+		}
 	}
 	looked, within, lowest := 0, 0, uint64(0)
 	var oldest time.Duration
 	p.config.Decisions.Newest(func(b decisions.Brief) bool {
 		if len(r.shown) < shownDecisions {
-			known := false
-			if before != nil {
-				_, known = before.decisions[b.ID]
-			}
-			if known || fresh > 0 {
+			_, old := known[b.ID]
+			if old || fresh > 0 {
 				r.shown = append(r.shown, b)
 				r.shown[len(r.shown)-1].Gates = nil
 			} else {
 				r.left++
 			}
-			if !known {
+			if !old {
 				fresh--
 			}
 		}
@@ -205,6 +207,8 @@ func (p *Page) recent(now time.Time, up time.Duration, before *view) recent {
 	if looked == within && within >= fewDecisions && lowest > uint64(looked) { // older ones of the window are not kept any more
 		span = max(oldest, time.Millisecond)
 	}
+	// Ids are given out when streams begin, which is not the order in which they are decided.
+	slices.SortStableFunc(r.shown, func(a, b decisions.Brief) int { return b.At.Compare(a.At) })
 	r.rate = float64(within) / span.Seconds()
 	if r.rate >= 10 {
 		r.rate = float64(int(r.rate + 0.5))

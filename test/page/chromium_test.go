@@ -75,7 +75,7 @@ func open(t *testing.T) *browser {
 		_, _ = to.Close(), from.Close()
 		<-read
 		if t.Failed() {
-			t.Logf("chromium wrote:\n%s", said.String())
+			t.Logf("the end of what chromium wrote:\n%s", said.Bytes()[max(0, said.Len()-1000):])
 		}
 	})
 	var tab struct{ TargetID string }
@@ -138,6 +138,12 @@ func (b *browser) note(a answer) {
 // call calls a method and reads its result.
 func (b *browser) call(method string, params map[string]any, result any) {
 	b.t.Helper()
+	if err := b.try(method, params, result); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *browser) try(method string, params map[string]any, result any) error {
 	b.mu.Lock()
 	b.last++
 	id := b.last
@@ -153,24 +159,25 @@ func (b *browser) call(method string, params map[string]any, result any) {
 	}
 	raw, err := json.Marshal(message)
 	if err != nil {
-		b.t.Fatal(err)
+		return err
 	}
 	if _, err := b.to.Write(append(raw, 0)); err != nil {
-		b.t.Fatalf("%s: %v", method, err)
+		return fmt.Errorf("%s: %w", method, err)
 	}
 	select {
 	case a := <-c:
 		if a.Error != nil {
-			b.t.Fatalf("%s: %s", method, a.Error.Message)
+			return fmt.Errorf("%s: %s", method, a.Error.Message)
 		}
 		if result == nil {
-			return
+			return nil
 		}
 		if err := json.Unmarshal(a.Result, result); err != nil {
-			b.t.Fatalf("%s: %v in %.300s", method, err, a.Result)
+			return fmt.Errorf("%s: %w in %.300s", method, err, a.Result)
 		}
+		return nil
 	case <-time.After(patience):
-		b.t.Fatalf("%s: no answer", method)
+		return fmt.Errorf("%s: no answer", method)
 	}
 }
 
@@ -205,10 +212,15 @@ func eval[T any](b *browser, expression string) T {
 	return v
 }
 
-// until waits for an expression to be true.
+// until waits for an expression to be true. A page that is about to be another one is waited for.
 func (b *browser) until(what, expression string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(patience); !eval[bool](b, "Boolean("+expression+")"); time.Sleep(50 * time.Millisecond) {
+	params := map[string]any{"expression": "(() => { try { return Boolean(" + expression + ") } catch { return false } })()", "returnByValue": true}
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		var r struct{ Result struct{ Value bool } }
+		if err := b.try("Runtime.evaluate", params, &r); err == nil && r.Result.Value {
+			return
+		}
 		if time.Now().After(deadline) {
 			b.t.Fatalf("waited in vain for %s: %s", what, eval[string](b, "document.body.innerText.slice(0, 2000)"))
 		}
@@ -227,7 +239,9 @@ func (b *browser) screenshot(whole bool) []byte {
 	b.t.Helper()
 	params := map[string]any{"format": "png"}
 	if whole {
-		var m struct{ CSSContentSize struct{ Width, Height float64 } }
+		var m struct {
+			CSSContentSize struct{ Width, Height float64 }
+		}
 		b.call("Page.getLayoutMetrics", nil, &m)
 		params["captureBeyondViewport"] = true
 		params["clip"] = map[string]any{"x": 0, "y": 0, "width": m.CSSContentSize.Width, "height": min(m.CSSContentSize.Height, 6000), "scale": 1}
