@@ -90,6 +90,14 @@ func processAlerts() []Alert {
 			Do:          []string{"Add replicas, or give the process more memory ([operating.md](operating.md#memory))."},
 		},
 		{
+			Name: "SluiceDecisionLogIncomplete", Group: groupProcess, Severity: Warning, For: 5 * time.Minute,
+			Expr:        `sum by (instance, reason) (rate(sluice_decision_log_dropped_total[5m])) > 0`,
+			Summary:     "The decision log lacks decisions.",
+			Description: "{{ $labels.instance }} drops {{ $value | humanize }} sampled decisions a second from its decision log: {{ $labels.reason }}.",
+			Means:       "`full`: what waits to be written reaches `telemetry.decisionLog.maxPendingBytes`. `write_error`: files cannot be written, and what was to be in them is lost. Requests are served as ever.",
+			Do:          []string{"`write_error`: look at the folder's space and permissions; the log has the fault.", "`full`: sample fewer decisions, or use a faster disk."},
+		},
+		{
 			Name: "SluiceModelLabelsFull", Group: groupProcess, Severity: Info, For: 15 * time.Minute,
 			Expr:        `sluice_model_labels >= ignoring (key) sluice_limit{key="telemetry.maxModelLabels"}`,
 			Summary:     "New model names have no label of their own.",

@@ -191,6 +191,10 @@ func process() Row {
 			Queries: []Query{
 				{`min by (instance) (sluice_config_last_reload_successful{$i})`, "{{instance}}"}, {`count(count by (hash) (sluice_config_info{$i}))`, "different ones"},
 			}},
+		{Title: "Decision log", Unit: perSecond, Queries: []Query{
+			{`sum(rate(sluice_decision_log_rows_total{$i}$r))`, "written"},
+			{`sum by (reason) (rate(sluice_decision_log_dropped_total{$i}$r))`, "dropped: {{reason}}"},
+		}},
 		{Title: "Versions", Unit: short, Queries: []Query{{`count by (version) (sluice_build_info{$i})`, "{{version}}"}}},
 	}}
 }
