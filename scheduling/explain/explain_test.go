@@ -180,3 +180,21 @@ func weighted(t *testing.T, name string, weight float64, endpoints []schedtest.E
 	}
 	return record.Of(s, table.Decide(t, s, &scheduling.Request{ID: 7, Model: "m", Choices: 1}), record.Meta{})
 }
+
+// What a gate did not compare is not the endpoint with the ordinal 0, and one gate takes nothing from what another says.
+func TestCompared(t *testing.T) {
+	zero, three := uint32(0), uint32(3)
+	for _, tc := range []struct {
+		gates []*decisionv1.GateReport
+		want  map[uint32]bool
+	}{
+		{nil, map[uint32]bool{}},
+		{[]*decisionv1.GateReport{{Sticky: &zero}}, map[uint32]bool{0: true}},
+		{[]*decisionv1.GateReport{{Sticky: &three}}, map[uint32]bool{3: true}},
+		{[]*decisionv1.GateReport{{Sticky: &zero, Other: &three}, {}}, map[uint32]bool{0: true, 3: true}},
+	} {
+		if diff := cmp.Diff(tc.want, explain.Compared(&decisionv1.Decision{Gates: tc.gates})); diff != "" {
+			t.Error(diff)
+		}
+	}
+}

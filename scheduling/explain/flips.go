@@ -188,15 +188,25 @@ func (x *search) add(input Input, ordinal int, from, to int64, try func(v int64)
 	x.found = append(x.found, Flip{Input: input, Ordinal: ordinal, From: float64(from), To: float64(other), Pick: pick})
 }
 
+// Compared are the ordinals of the endpoints whose loads the decision's gates compared.
+func Compared(d *decisionv1.Decision) map[uint32]bool {
+	compared := map[uint32]bool{}
+	for _, g := range d.GetGates() {
+		for _, ordinal := range []*uint32{g.Sticky, g.Other} {
+			if ordinal != nil {
+				compared[*ordinal] = true
+			}
+		}
+	}
+	return compared
+}
+
 // contenders are the pick and the endpoints that come nearest to it: those that passed the filters by their totals, and
 // those that a gate held against it.
 func (x *search) contenders() []*decisionv1.Candidate {
 	var picked *decisionv1.Candidate
 	var others []*decisionv1.Candidate
-	compared := map[uint32]bool{}
-	for _, g := range x.decision.GetGates() {
-		compared[g.GetSticky()], compared[g.GetOther()] = g.Sticky != nil, g.Other != nil
-	}
+	compared := Compared(x.decision)
 	for _, e := range x.decision.GetCandidates() {
 		switch {
 		case int(e.GetOrdinal()) == x.pick:

@@ -140,8 +140,8 @@ func shorten(x *schedulerv1.Explanation, limit int) {
 	for i, pick := range d.GetPicks() {
 		first[pick] = len(d.GetPicks()) - i + 1
 	}
-	for _, g := range d.GetGates() {
-		first[g.GetSticky()], first[g.GetOther()] = max(1, first[g.GetSticky()]), max(1, first[g.GetOther()])
+	for ordinal := range explain.Compared(d) {
+		first[ordinal] = max(1, first[ordinal])
 	}
 	slices.SortStableFunc(d.Candidates, func(a, b *decisionv1.Candidate) int {
 		if c := cmp.Compare(first[b.GetOrdinal()], first[a.GetOrdinal()]); c != 0 {
