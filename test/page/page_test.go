@@ -171,8 +171,8 @@ const (
 
 // What happens shows without a reload: decisions as they are made, loads as they rise and fall.
 func TestPageLives(t *testing.T) {
-	s := newStage(t, 3, 0)
 	b := open(t)
+	s := newStage(t, 3, 0)
 	b.look(1400, 900, "light")
 	b.visit("http://" + s.host + "/")
 	if path := eval[string](b, "location.pathname"); path != "/ui/" {
@@ -222,11 +222,11 @@ func TestPageLives(t *testing.T) {
 
 // A decision is found by its request's id, shown in full, and what would be decided can be tried.
 func TestForms(t *testing.T) {
+	b := open(t)
 	s := newStage(t, 3, 0)
 	for i := range 3 {
 		s.send(t.Context(), t, fmt.Sprint("request-", i), "conversation ", 800, 3)
 	}
-	b := open(t)
 	b.look(1400, 900, "light")
 	b.visit("http://" + s.host + "/ui/")
 	eval[any](b, "document.querySelector('#lookup').value = 'request-1'; document.querySelector('.lookup').requestSubmit()")
@@ -249,8 +249,8 @@ func TestForms(t *testing.T) {
 
 // What clients send stays text, also where an update brings it.
 func TestHostileRequest(t *testing.T) {
-	s := newStage(t, 1, 0)
 	b := open(t)
+	s := newStage(t, 1, 0)
 	b.visit("http://" + s.host + "/ui/")
 	b.until("the page to follow", "document.querySelector('#connection.live')")
 	const evil = `<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>`
@@ -278,8 +278,8 @@ func TestHostileRequest(t *testing.T) {
 
 // The end of the process shows, and a page that is left open follows the next one.
 func TestDrainShows(t *testing.T) {
-	s := newStage(t, 1, 0)
 	b := open(t)
+	s := newStage(t, 1, 0)
 	b.visit("http://" + s.host + "/ui/")
 	b.until("the page to follow", "document.querySelector('#connection.live')")
 	b.quietly(func() {
@@ -295,8 +295,8 @@ func TestDrainShows(t *testing.T) {
 
 // With 512 endpoints the page stays small enough to read.
 func TestManyEndpoints(t *testing.T) {
-	s := newStage(t, 3, 509)
 	b := open(t)
+	s := newStage(t, 3, 509)
 	stop := s.traffic(t, 100)
 	b.look(1400, 900, "light")
 	b.visit("http://" + s.host + "/ui/")
