@@ -171,7 +171,7 @@ func rowOf(e *schedulerv1.Endpoint, s scales) endpointRow {
 			cell.Producer = short(c.GetProducer())
 		}
 		cell.Events, cell.EventsClass = eventState(c.GetEvents())
-		cell.Audit, cell.AuditKnown = audit(c.FalseHitRate, c.MissRate, c.GetAudited())
+		cell.Audit, cell.AuditKnown = audit(c.FalseHitRate, c.MissRate, c.GetAudited(), c.GetUnconfirmed())
 		row.Caches = append(row.Caches, cell)
 	}
 	r := e.GetRates()
@@ -202,7 +202,10 @@ func (row *endpointRow) addMetrics(e *schedulerv1.Endpoint) {
 }
 
 // audit is how well an index has predicted.
-func audit(falseHits, misses *float64, of uint64) (text string, known bool) {
+func audit(falseHits, misses *float64, of, unconfirmed uint64) (text string, known bool) {
+	if of == 0 && unconfirmed > 0 {
+		return "no engine has told what was cached, in " + plural(unconfirmed, "answer"), false
+	}
 	if of == 0 || falseHits == nil && misses == nil {
 		return unknown, false
 	}

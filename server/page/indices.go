@@ -35,7 +35,7 @@ func indexRows(all []*schedulerv1.IndexStats) []piece {
 			text, class := eventState(state)
 			row.Sources = append(row.Sources, chip{text, class, count(i.GetSources()[state])})
 		}
-		row.Audit, row.AuditKnown = audit(i.FalseHitRate, i.MissRate, i.GetAudited())
+		row.Audit, row.AuditKnown = audit(i.FalseHitRate, i.MissRate, i.GetAudited(), i.GetUnconfirmed())
 		pieces = append(pieces, piece{"i" + strconv.Itoa(place), row})
 	}
 	return pieces

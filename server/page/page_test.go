@@ -170,7 +170,7 @@ func TestOverviewOfAllThatIsKnown(t *testing.T) {
 		e.Name, e.Asleep, e.MetricsStale = "engine-a", true, true
 		e.Caches = []*schedulerv1.CacheKnowledge{
 			{Producer: "precise", Blocks: 1, BlockSizeTokens: 16, Events: "live", Audited: 200, FalseHitRate: ref(0.015), MissRate: ref(0.25)},
-			{Producer: "other", Blocks: 2, Events: "silent"},
+			{Producer: "other", Blocks: 2, Events: "silent", Unconfirmed: 12},
 		}
 		e.Rates = &schedulerv1.LearntRates{PrefillTokensPerSecond: ref(15928.0), WaitMsPerToken: ref(0.063), BreakEven: ref(1.25)}
 		s.known[1].State, s.known[1].InFlight, s.known[1].EngineMetrics, s.known[1].Caches = decisionv1.EndpointState_ENDPOINT_STATE_DRAINING, nil, nil, nil
@@ -180,6 +180,7 @@ func TestOverviewOfAllThatIsKnown(t *testing.T) {
 	root := parse(t, s.get(t, "/ui/"))
 	rows := children(find(t, root, "endpoints"))
 	contains(t, rows[0], "engine-a", "10.0.0.1:8000", "asleep", "too old to count", "precise", "events live", "2 % false hits, 25 % misses of 200 answers", "events silent",
+		"no engine has told what was cached, in 12 answers",
 		"prefill 15,928 tokens/s", "wait 0.063 ms/token", "break-even 1.25")
 	contains(t, rows[1], "draining", "no index", "not yet known")
 	contains(t, find(t, root, "endpoints-note"), "1 ready, 1 draining, 1 asleep")
