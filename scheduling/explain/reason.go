@@ -182,6 +182,9 @@ func (n endpoints) margin(d *decisionv1.Decision) string {
 		return fmt.Sprintf("of %d candidates others had the same total, %s, and a draw decided", len(left), score(n[d.GetPicks()[0]].GetTotal()))
 	}
 	pick, second := n[d.GetPicks()[0]], runnerUp(d, left)
+	if second == nil { // the record was shortened
+		return fmt.Sprintf("it had the highest total, %s, ahead of the next by %s", score(pick.GetTotal()), score(d.GetRunnerUpMargin()))
+	}
 	s := fmt.Sprintf("of %d candidates it had the highest total, %s, ahead of %s by %s",
 		len(left), score(pick.GetTotal()), n.name(second.GetOrdinal()), score(d.GetRunnerUpMargin()))
 	if scorer, by := decisive(d, pick, second); scorer != "" {

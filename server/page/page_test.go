@@ -16,6 +16,8 @@ import (
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
+	"github.com/sluice-epp/sluice/scheduling/picker"
+	"github.com/sluice-epp/sluice/scheduling/scorer"
 )
 
 // parse reads a page and checks what holds for all of them.
@@ -392,4 +394,18 @@ func TestFastDecisions(t *testing.T) {
 	if !slices.IsSortedFunc(keys, func(a, b string) int { return len(b) - len(a) }) {
 		t.Error("not newest first")
 	}
+}
+
+// TestLookupWithSeveralScorers: the list of what a look-up found needs no more of a decision than its pick.
+func TestLookupWithSeveralScorers(t *testing.T) {
+	s := newStage(t, 3)
+	s.scheduler = s.table.Build(t, append(scorer.Types(), picker.Types()...), nil, "prefix-cache-scorer", "token-load-scorer", "max-score-picker")
+	for range 2 {
+		s.decide(t, "m", "twice", true)
+	}
+	w := s.get(t, "/ui/lookup?id=twice")
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d: %s", w.Code, w.Body)
+	}
+	contains(t, parse(t, w), "of 3 candidates it had the highest total")
 }
