@@ -2,20 +2,34 @@ package scheduling
 
 import (
 	"reflect"
+	"strings"
 	"unsafe"
 )
 
+// The bounds of a copy.
+const (
+	// keptModel is the length, in bytes, to which the model's name is shortened. Clients choose it, and records hold no more.
+	keptModel = 256
+	// keptSpare is how many times larger than it has to be, and by how many endpoints, the memory of a copy may be: where
+	// many endpoints went, copies of fewer must not go on taking the room of all.
+	keptSpare, keptSpareEndpoints = 2, 64
+)
+
 // Keep returns a copy of a decided cycle for later: everything that went in and came out, as far as it is plain data. What
-// plugins hand one another besides, the request's body and its token ids are left out. The copy is the caller's to End; it
-// keeps the snapshot alive until then.
+// plugins hand one another besides, the request's body and its token ids are left out, and a long name of a model is
+// shortened. The copy is the caller's to End; it keeps the snapshot alive until then.
 func (s *Scheduler) Keep(c *Cycle) *Cycle {
 	k, _ := s.cycles.Get().(*Cycle)
-	if k == nil {
+	if k == nil || cap(k.Totals) > keptSpare*len(c.Totals)+keptSpareEndpoints {
 		k = s.newCycle()
 	}
 	r := c.Request
+	model := r.Model
+	if len(model) > keptModel {
+		model = strings.Clone(model[:keptModel])
+	}
 	k.kept = Request{
-		ID: r.ID, Operation: r.Operation, Model: r.Model, PromptBytes: r.PromptBytes, TokenCount: r.TokenCount,
+		ID: r.ID, Operation: r.Operation, Model: model, PromptBytes: r.PromptBytes, TokenCount: r.TokenCount,
 		MaxOutputTokens: r.MaxOutputTokens, Choices: r.Choices, Stream: r.Stream,
 	}
 	k.MaxPicks = c.MaxPicks

@@ -22,6 +22,8 @@ const (
 	minDecisions = 16
 	// maxRequestID is the length to which a request's id is shortened, in bytes.
 	maxRequestID = 256
+	// words is what of a decision clients choose the length of, at most, in bytes: the request's id and the model's name.
+	words = 2 * maxRequestID
 	// comparedRequestID is the length, in bytes, up to which ids are compared letter by letter.
 	comparedRequestID = 64
 	// requestIDHeader is set by clients and proxies.
@@ -42,7 +44,8 @@ type Options struct {
 type Ring struct {
 	options   Options
 	slots     atomic.Pointer[[]slot]
-	endpoints atomic.Int64 // of the decisions that the number of slots is right for
+	endpoints atomic.Int64                         // of the decisions that the number of slots is right for,
+	scheduler atomic.Pointer[scheduling.Scheduler] // and whose they are
 	resizing  sync.Mutex
 	newest    atomic.Uint64 // id
 
@@ -89,8 +92,8 @@ func (r *Ring) Picked(c *scheduling.Cycle, _ *scheduling.Flight, _ time.Duration
 	if id, ok := c.Request.Header(requestIDHeader); ok {
 		k.requestID = string(id[:min(len(id), maxRequestID)])
 	}
-	if n := int64(len(c.Snapshot.Endpoints)); n != r.endpoints.Load() {
-		r.fit(n, k.cycle.Bytes())
+	if n := int64(len(c.Snapshot.Endpoints)); n != r.endpoints.Load() || c.Scheduler() != r.scheduler.Load() {
+		r.fit(n, k.cycle)
 	}
 	r.put(k)
 	for newest := r.newest.Load(); k.id > newest && !r.newest.CompareAndSwap(newest, k.id); newest = r.newest.Load() {
@@ -117,14 +120,15 @@ func (k kept) free() {
 	}
 }
 
-// fit makes as many slots as there is room for decisions of a size.
-func (r *Ring) fit(endpoints int64, bytes int) {
+// fit makes as many slots as there is room for decisions like one.
+func (r *Ring) fit(endpoints int64, like *scheduling.Cycle) {
 	if !r.resizing.TryLock() {
 		return // somebody is at it
 	}
 	defer r.resizing.Unlock()
 	r.endpoints.Store(endpoints)
-	n := max(minDecisions, min(MaxDecisions, r.options.MaxBytes/max(1, bytes)))
+	r.scheduler.Store(like.Scheduler())
+	n := max(minDecisions, min(MaxDecisions, r.options.MaxBytes/max(1, like.Bytes()+words)))
 	old := *r.slots.Load()
 	if n == len(old) {
 		return

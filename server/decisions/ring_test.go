@@ -20,6 +20,7 @@ import (
 
 // bench makes decisions over some endpoints.
 type bench struct {
+	table     *schedtest.Table
 	scheduler *scheduling.Scheduler
 	pool      *scheduling.Pool
 	ring      *Ring
@@ -37,7 +38,7 @@ func newBench(t testing.TB, endpoints, room int) *bench {
 	}
 	s := table.Build(t, append(scorer.Types(), picker.Types()...), nil, "prefix-cache-scorer", "token-load-scorer", "max-score-picker")
 	s.SetConfigHash("hash")
-	return &bench{scheduler: s, pool: table.Pool(), ring: NewRing(Options{MaxBytes: room, Now: func() time.Time { return wall }})}
+	return &bench{table: table, scheduler: s, pool: table.Pool(), ring: NewRing(Options{MaxBytes: room, Now: func() time.Time { return wall }})}
 }
 
 // decide makes a decision and returns its record, made in place.
