@@ -36,6 +36,10 @@ func (a *App) registerGauges() {
 		func() float64 { return float64(a.extproc.BufferedBytes()) })
 	gauge("sluice_decisions_kept", "The newest decisions, which can be explained.", func() float64 { n, _, _ := a.decisions.Size(); return float64(n) })
 	gauge("sluice_decisions_kept_bytes", "What the newest decisions take, in bytes.", func() float64 { _, _, n := a.decisions.Size(); return float64(n) })
+	gauge("sluice_decision_tails", "Clients that follow the decisions over the admin port (TailDecisions); at most 32.",
+		func() float64 { n, _ := a.operator.Tails(); return float64(n) })
+	counter("sluice_decision_tails_refused_total", "Calls of TailDecisions that were refused because there were 32 already.",
+		func() float64 { _, n := a.operator.Tails(); return float64(n) })
 	a.registerLimits(reg)
 	for _, state := range []scheduling.EndpointState{scheduling.EndpointReady, scheduling.EndpointNotReady, scheduling.EndpointDraining} {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -23,10 +23,19 @@ const (
 	maxAnswerBytes  = 3 << 20
 )
 
+// explaining is how many calls of Explain work at a time: each decides recorded decisions again, many times over.
+const explaining = 4
+
 // Explain returns recorded decisions with what tipped each of them.
-func (s *Service) Explain(_ context.Context, r *schedulerv1.ExplainRequest) (*schedulerv1.ExplainResponse, error) {
+func (s *Service) Explain(ctx context.Context, r *schedulerv1.ExplainRequest) (*schedulerv1.ExplainResponse, error) {
 	if r.GetId() != 0 && r.GetRequestId() != "" {
 		return nil, status.Error(codes.InvalidArgument, "id and request_id: give one of them")
+	}
+	select {
+	case s.working <- struct{}{}:
+		defer func() { <-s.working }()
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	limit := int(min(r.GetLimit(), maxExplanations))
 	if limit == 0 && r.GetRequestId() != "" {
@@ -47,6 +56,9 @@ func (s *Service) Explain(_ context.Context, r *schedulerv1.ExplainRequest) (*sc
 	answer := &schedulerv1.ExplainResponse{LeftOut: uint32(left)}
 	bytes := 0
 	for i, e := range found {
+		if err := ctx.Err(); err != nil {
+			return nil, status.FromContextError(err).Err()
+		}
 		x, err := explanation(e, true)
 		if err != nil {
 			return nil, status.Error(codes.Internal, err.Error())

@@ -1,6 +1,7 @@
 package operator_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -184,6 +185,11 @@ func TestExplainIsBounded(t *testing.T) {
 	got := len(a.GetExplanations())
 	if size := proto.Size(a); size > 3<<20 || got == 0 || got+int(a.GetLeftOut()) != n {
 		t.Errorf("%d bytes for %d decisions, %d left out", size, got, a.GetLeftOut())
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.Explain(gone, &schedulerv1.ExplainRequest{RequestId: "same"}); status.Code(err) != codes.Canceled {
+		t.Errorf("for somebody who has gone: %v", err)
 	}
 	if a, err = b.Explain(t.Context(), &schedulerv1.ExplainRequest{RequestId: "same", MaxCandidates: 3}); err != nil || len(a.GetExplanations()) != n {
 		t.Errorf("shortened there are %d: %v", len(a.GetExplanations()), err)

@@ -5,6 +5,7 @@ package operator
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
@@ -43,14 +44,16 @@ type Config struct {
 type Service struct {
 	schedulerv1.UnimplementedSchedulerServiceServer
 
-	config Config
-	over   context.Context //nolint:containedctx // the service's own, not a call's
-	end    context.CancelFunc
+	config         Config
+	working        chan struct{} // holds a token for each Explain at work
+	tails, refused atomic.Int64
+	over           context.Context //nolint:containedctx // the service's own, not a call's
+	end            context.CancelFunc
 }
 
 // New returns a service. It has to be closed.
 func New(c Config) *Service {
-	s := &Service{config: c}
+	s := &Service{config: c, working: make(chan struct{}, explaining)}
 	if s.config.Logger == nil {
 		s.config.Logger = slog.New(slog.DiscardHandler)
 	}

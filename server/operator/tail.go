@@ -4,22 +4,38 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
 	"github.com/sluice-epp/sluice/server/decisions"
 )
 
+// MaxTails is how many TailDecisions streams there are at a time at most: each makes records of its own, and a pick takes
+// the time to tell each of them.
+const MaxTails = 32
+
+// Tails is the number of TailDecisions streams, and of those that were refused because there were MaxTails already.
+func (s *Service) Tails() (open, refused int64) { return s.tails.Load(), s.refused.Load() }
+
 // fewCandidates are how many candidates a decision has that is not sent in full: its pick, and what a gate compared.
 const fewCandidates = 3
 
 // TailDecisions sends decisions as they are made, until the reader goes or the service ends.
 func (s *Service) TailDecisions(r *schedulerv1.TailDecisionsRequest, stream grpc.ServerStreamingServer[schedulerv1.TailDecisionsResponse]) error {
+	defer s.tails.Add(-1)
+	if s.tails.Add(1) > MaxTails {
+		s.refused.Add(1)
+		return status.Errorf(codes.ResourceExhausted, "%d clients follow the decisions already", MaxTails)
+	}
 	w := s.config.Decisions.Watch()
 	defer w.Close()
 	t := tail{request: r, stream: stream}
 	recent, _ := s.config.Decisions.Find("", int(min(r.GetRecent(), maxExplanations)))
+	sent := make(map[uint64]bool, len(recent)) // of which w may tell again
 	for _, e := range slices.Backward(recent) {
+		sent[e.Decision.GetId()] = true
 		if over, err := t.send(e, 0); over || err != nil {
 			return err
 		}
@@ -27,7 +43,7 @@ func (s *Service) TailDecisions(r *schedulerv1.TailDecisionsRequest, stream grpc
 	for {
 		select {
 		case id := <-w.IDs():
-			if id <= t.last { // one of the recent ones
+			if sent[id] {
 				continue
 			}
 			e, ok := s.config.Decisions.Get(id)
@@ -51,14 +67,12 @@ func (s *Service) TailDecisions(r *schedulerv1.TailDecisionsRequest, stream grpc
 type tail struct {
 	request *schedulerv1.TailDecisionsRequest
 	stream  grpc.ServerStreamingServer[schedulerv1.TailDecisionsResponse]
-	last    uint64 // id of the recent ones
 	missed  uint64 // not told of yet
 	sent    uint32
 }
 
 // send sends a decision, if it is one of those that are wanted; over says that there were enough.
 func (t *tail) send(e decisions.Entry, missed uint64) (over bool, err error) {
-	t.last = max(t.last, e.Decision.GetId())
 	t.missed += missed
 	if !wanted(t.request, e.Decision) {
 		return false, nil

@@ -5,14 +5,18 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"testing"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
+	"github.com/sluice-epp/sluice/server/operator"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -105,4 +109,64 @@ func TestTailDecisionsEndsWithTheService(t *testing.T) {
 	if _, err := s.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("after the end: %v", err)
 	}
+}
+
+// A request's id is from its beginning: one whose body takes long is decided after later ones, and is told of all the same.
+func TestTailDecisionsInTheOrderInWhichTheyAreMade(t *testing.T) {
+	b := newBench(t)
+	client := b.dial(t)
+	b.id = 100
+	b.decide(t, "", false)
+	s, err := client.TailDecisions(t.Context(), &schedulerv1.TailDecisionsRequest{Recent: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, _ := next(t, s); id != 101 {
+		t.Fatalf("told of %d first", id)
+	}
+	for _, want := range []uint64{50, 110, 109} {
+		b.id = want - 1
+		b.decide(t, "", false)
+		if id, missed := next(t, s); id != want || missed != 0 {
+			t.Errorf("told of %d with %d missed, want %d", id, missed, want)
+		}
+	}
+}
+
+func TestTailDecisionsAreBounded(t *testing.T) {
+	b := newBench(t)
+	client := b.dial(t)
+	b.decide(t, "", false)
+	follow := func(ctx context.Context) grpc.ServerStreamingClient[schedulerv1.TailDecisionsResponse] {
+		s, err := client.TailDecisions(ctx, &schedulerv1.TailDecisionsRequest{Recent: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	first, leave := context.WithCancel(t.Context())
+	for i := range operator.MaxTails {
+		ctx := t.Context()
+		if i == 0 {
+			ctx = first
+		}
+		next(t, follow(ctx))
+	}
+	if _, err := follow(t.Context()).Recv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one too many: %v", err)
+	}
+	if open, refused := b.Tails(); open != operator.MaxTails || refused != 1 {
+		t.Errorf("%d are open, %d were refused", open, refused)
+	}
+	leave()
+	for { // once the server has seen it
+		if open, _ := b.Tails(); open < operator.MaxTails {
+			break
+		}
+		if err := t.Context().Err(); err != nil {
+			t.Fatal(err)
+		}
+		runtime.Gosched()
+	}
+	next(t, follow(t.Context()))
 }
