@@ -2,9 +2,12 @@ package server
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -41,7 +44,7 @@ func (a *App) newOperator() {
 		Scheduler: func() *scheduling.Scheduler { return a.current.Load().scheduler },
 		Running:   a.describe, Level: a.options.Level, Drain: a.askToDrain,
 	})
-	a.adminGRPC = grpc.NewServer(grpc.MaxRecvMsgSize(a.limits.body+grpcOverhead), grpc.UnaryInterceptor(guard))
+	a.adminGRPC = a.newAdminGRPC()
 	a.page = adminpage.New(adminpage.Config{
 		Explainer: a.operator, Knowledge: a.operator, Decisions: a.decisions, Process: a.process, Registerer: a.options.Registry,
 	})
@@ -81,8 +84,46 @@ func (a *App) askToDrain() (openStreams int64, gracePeriod time.Duration) {
 	return a.extproc.OpenStreams(), s.DrainDelay + s.DrainTimeout
 }
 
-// trials is how many requests are tried at a time: each takes the memory of its body.
-const trials = 4
+func (a *App) newAdminGRPC() *grpc.Server {
+	return grpc.NewServer(grpc.MaxRecvMsgSize(a.limits.body+grpcOverhead),
+		grpc.ChainUnaryInterceptor(a.survive, guard), grpc.StreamInterceptor(a.surviveStream))
+}
+
+// survive makes an error of a panic. Explaining runs plugins on inputs that no request had; a fault that shows only there must
+// not end the requests that are being served.
+func (a *App) survive(ctx context.Context, r any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = a.survived(info.FullMethod, p)
+		}
+	}()
+	return handle(ctx, r)
+}
+
+// surviveStream is survive for streams.
+func (a *App) surviveStream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = a.survived(info.FullMethod, p)
+		}
+	}()
+	return handle(service, stream)
+}
+
+func (a *App) survived(method string, panicked any) error {
+	a.logger.Error("panic while answering an operator", "method", method, "panic", fmt.Sprint(panicked), "stack", string(debug.Stack()))
+	return status.Error(codes.Internal, "the endpoint picker failed on this call; its log says where")
+}
+
+// The bounds of what is received over the admin port.
+const (
+	// trials is how many requests are tried at a time: each takes the memory of its body.
+	trials = 4
+	// trialTimeout is how long one that is tried may take to come and its answer to go, so that nobody keeps others waiting.
+	trialTimeout = 30 * time.Second
+	// maxAsked is what the messages of any other call may have together, in bytes.
+	maxAsked = 1 << 20
+)
 
 // withGRPC serves gRPC calls with a gRPC server and all else with a handler, on one port.
 func withGRPC(g *grpc.Server, other http.Handler) http.Handler {
@@ -100,6 +141,10 @@ func withGRPC(g *grpc.Server, other http.Handler) http.Handler {
 			case <-r.Context().Done():
 				return
 			}
+			control, over := http.NewResponseController(w), time.Now().Add(trialTimeout)
+			_ = errors.Join(control.SetReadDeadline(over), control.SetWriteDeadline(over)) // a writer without deadlines is a test's
+		default:
+			r.Body = http.MaxBytesReader(w, r.Body, maxAsked)
 		}
 		g.ServeHTTP(w, r)
 	})
