@@ -26,6 +26,7 @@ const adminIndex = `sluice admin
 /healthz        200 while the process lives
 /readyz         200 while it wants requests, else 503
 /debug/pprof/   Go profiles
+gRPC            sluice.scheduler.v1.SchedulerService on this port, with reflection: sluice explain, sluice top, grpcurl
 `
 
 // adminHandler serves the admin port.
@@ -121,7 +122,7 @@ func inFlight(s *scheduling.Scheduler, e *scheduling.Endpoint) scheduling.InFlig
 
 // newHTTPServer bounds what a client of the admin port can hold open.
 func newHTTPServer(h http.Handler, keeper *certs.Keeper, logger *slog.Logger) *http.Server {
-	s := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: &http.Protocols{}}
+	s := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(logger.With("listener", "admin port").Handler(), slog.LevelWarn), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Protocols: &http.Protocols{}}
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetHTTP2(true)
 	s.Protocols.SetUnencryptedHTTP2(true) // gRPC over loopback

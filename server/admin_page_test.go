@@ -2,12 +2,15 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
 	"github.com/sluice-epp/sluice/server/config"
 )
 
@@ -51,9 +54,21 @@ func TestAdminRoot(t *testing.T) {
 			t.Errorf("%s leads to %q", tc.path, res.Header.Get("Location"))
 		}
 	}
+	if list, err := io.ReadAll(p.browse(t, "/index.txt", "*/*").Body); err != nil || !strings.Contains(string(list), schedulerv1.SchedulerService_ServiceDesc.ServiceName) {
+		t.Errorf("the gRPC service is not named: %v\n%s", err, list)
+	}
 	body, err := io.ReadAll(p.browse(t, "/ui/", browser).Body)
 	if err != nil || !strings.Contains(string(body), "127.0.0.1:1") || !strings.Contains(string(body), p.app.current.Load().hash) || !strings.Contains(string(body), ">ready<") {
 		t.Errorf("%v: %s", err, body)
+	}
+}
+
+// What net/http says of a client that does not speak TLS says where it came in.
+func TestAdminPortIsNamedInTheLog(t *testing.T) {
+	var log bytes.Buffer
+	newHTTPServer(http.NotFoundHandler(), nil, slog.New(slog.NewTextHandler(&log, nil))).ErrorLog.Print("http: TLS handshake error from 10.0.0.9:4711: EOF")
+	if !strings.Contains(log.String(), `level=WARN msg="http: TLS handshake error from 10.0.0.9:4711: EOF" listener="admin port"`) {
+		t.Error(log.String())
 	}
 }
 

@@ -19,7 +19,7 @@ type AttachCommand struct {
 type AttachEnvoyCommand struct {
 	Listen         string        `help:"Address that Envoy serves clients on." default:"127.0.0.1:8080" placeholder:"IP:PORT"`
 	Admin          string        `help:"Address of Envoy's admin port; empty for none." default:"127.0.0.1:9901" placeholder:"IP:PORT"`
-	Sluice         string        `help:"Address of 'sluice serve' as Envoy reaches it." default:"127.0.0.1:9002" placeholder:"HOST:PORT"`
+	Sluice         []string      `help:"Address of 'sluice serve' as Envoy reaches it; may be repeated, for replicas: Envoy asks those that are healthy in turn." default:"127.0.0.1:9002" placeholder:"HOST:PORT"`
 	TLS            bool          `help:"Speak TLS to Sluice, trusting any certificate: what a Sluice that does not listen on loopback wants by default."`
 	CA             string        `help:"Path, on Envoy's machine, of the CA that Sluice's certificate must chain to. Implies --tls." placeholder:"FILE"`
 	OverrideHost   bool          `help:"Choose among listed endpoints (Envoy 1.38 or newer): a report of who served and, with --retries, ordered fallbacks. Without it Envoy dials whatever Sluice picks (ORIGINAL_DST)."`
@@ -40,6 +40,10 @@ func (*AttachEnvoyCommand) Help() string {
 
   sluice attach envoy > envoy.yaml && envoy -c envoy.yaml
 
+Two replicas of Sluice (a DNS name that resolves to all of them, as that of a headless service, will do alone):
+
+  sluice attach envoy --sluice 10.0.0.2:9002 --sluice 10.0.0.3:9002 --tls > envoy.yaml
+
 Ordered fallbacks take three parts: --override-host with the engines, --retries N, and a Sluice that sends N+1 endpoints:
 
   sluice attach envoy --override-host --endpoint 10.0.0.5:8000 --endpoint 10.0.0.6:8000 --retries 1 > envoy.yaml
@@ -51,13 +55,16 @@ func (a *AttachEnvoyCommand) Validate() error {
 	if a.OverrideHost && len(a.Endpoint) == 0 {
 		return errors.New("--override-host: needs the engines that Envoy may choose among: give --endpoint IP:PORT for each")
 	}
+	if len(a.Sluice) == 0 {
+		return errors.New("--sluice: needs the address of a 'sluice serve', HOST:PORT")
+	}
 	return nil
 }
 
 // Run prints the bootstrap.
 func (a *AttachEnvoyCommand) Run() error {
 	p := envoy.Params{
-		Listen: a.Listen, Admin: a.Admin, Picker: envoy.Picker{Address: a.Sluice}, Endpoints: a.Endpoint,
+		Listen: a.Listen, Admin: a.Admin, Picker: envoy.Picker{Address: a.Sluice[0], Replicas: a.Sluice[1:]}, Endpoints: a.Endpoint,
 		FailureModeAllow: a.FailOpen, Retries: a.Retries, MessageTimeout: a.MessageTimeout, AccessLog: a.AccessLog,
 	}
 	if a.Traces != "" {

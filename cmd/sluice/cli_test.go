@@ -119,6 +119,29 @@ func TestConfigCheck(t *testing.T) {
 	}
 }
 
+// Each --sluice is a replica that Envoy may ask; the default is none of them once one is given.
+func TestAttachReplicas(t *testing.T) {
+	code, stdout, stderr := captured(t, "attach", "envoy", "--sluice", "10.0.0.2:9002", "--sluice", "10.0.0.3:9003")
+	want := `        cluster_name: "endpoint-picker"
+        endpoints:
+          - lb_endpoints:
+              - endpoint: {address: {socket_address: {address: "10.0.0.2", port_value: 9002}}}
+              - endpoint: {address: {socket_address: {address: "10.0.0.3", port_value: 9003}}}
+`
+	if code != 0 || !strings.Contains(stdout, want) {
+		t.Errorf("exit %d, said %q, no %s in\n%s", code, stderr, want, stdout)
+	}
+	if strings.Count(stdout, "port_value: 900") != 2 {
+		t.Errorf("more pickers than were named:\n%s", stdout)
+	}
+	if code, _, stderr := captured(t, "attach", "envoy", "--sluice", "10.0.0.2:9002", "--sluice", "10.0.0.2:9002"); code != exitFailure || !strings.Contains(stderr, "is listed twice") {
+		t.Errorf("the same twice: exit %d, said %q", code, stderr)
+	}
+	if code, _, stderr := captured(t, "attach", "envoy", "--sluice="); code == 0 {
+		t.Errorf("none: exit %d, said %q", code, stderr)
+	}
+}
+
 func TestAttachNotes(t *testing.T) {
 	slow := filepath.Join(t.TempDir(), "sluice.yaml")
 	if err := os.WriteFile(slow, []byte("server: {produceTimeout: 6s}\n"), 0o600); err != nil {

@@ -8,10 +8,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"golang.org/x/term"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
@@ -24,13 +28,13 @@ import (
 type ExplainCommand struct {
 	RequestID []string `arg:"" name:"request-id" help:"The x-request-id of a request: every decision that carries it. Several may be given. - reads a request's body from standard input and says where it would go. Without any: the newest decision." optional:""`
 
-	ID         uint64   `name:"id" help:"The decision with this id." placeholder:"N"`
-	Last       uint32   `help:"The newest N decisions, or the newest N that carry the request id." placeholder:"N"`
-	Path       string   `help:"With -: the path that the request goes to." default:"/v1/chat/completions" placeholder:"PATH" group:"Where would this go (with -):"`
-	Header     []string `help:"With -: a header of the request; may be repeated." placeholder:"NAME:VALUE" sep:"none" group:"Where would this go (with -):"`
-	Subset     []string `help:"With -: the endpoints that the proxy allows; all without any." placeholder:"IP:PORT" group:"Where would this go (with -):"`
-	Output     string   `short:"o" help:"text, or json: one object on a line for each decision." default:"text" enum:"text,json" placeholder:"FORMAT"`
-	Candidates uint32   `help:"How many endpoints of each decision to show: the picks, the best others, and those that a gate compared; 0 shows all." default:"10" placeholder:"N"`
+	ID         atLeastOne `name:"id" help:"The decision with this id." placeholder:"N"`
+	Last       atLeastOne `help:"The newest N decisions, or the newest N that carry the request id." placeholder:"N"`
+	Path       string     `help:"With -: the path that the request goes to." default:"/v1/chat/completions" placeholder:"PATH" group:"Where would this go (with -):"`
+	Header     []string   `help:"With -: a header of the request; may be repeated." placeholder:"NAME:VALUE" sep:"none" group:"Where would this go (with -):"`
+	Subset     []string   `help:"With -: the endpoints that the proxy allows; all without any." placeholder:"IP:PORT" group:"Where would this go (with -):"`
+	Output     string     `short:"o" help:"text, or json: one object on a line for each decision." default:"text" enum:"text,json" placeholder:"FORMAT"`
+	Candidates uint32     `help:"How many endpoints of each decision to show: the picks, the best others, and those that a gate compared; 0 shows all." default:"10" placeholder:"N"`
 
 	Admin admin.Flags `embed:"" group:"The server:"`
 }
@@ -129,9 +133,9 @@ func (o *explained) find(requestID string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c := o.command
-	a, err := o.client.Explain(ctx, &schedulerv1.ExplainRequest{RequestId: requestID, Id: c.ID, Limit: c.Last, MaxCandidates: c.Candidates})
+	a, err := o.client.Explain(ctx, &schedulerv1.ExplainRequest{RequestId: requestID, Id: uint64(c.ID), Limit: uint32(min(uint64(c.Last), maxLast)), MaxCandidates: c.Candidates})
 	if err != nil {
-		return c.Admin.Error(err)
+		return c.notFound(requestID, err)
 	}
 	for _, x := range a.GetExplanations() {
 		if err := o.write(ctx, x); err != nil {
@@ -141,6 +145,36 @@ func (o *explained) find(requestID string) error {
 	if n := a.GetLeftOut(); n > 0 && (c.Last > 0 || requestID != "") {
 		_, _ = fmt.Fprintf(os.Stderr, "sluice: %d older ones are left out: --last N shows more, 100 at most\n", n)
 	}
+	return nil
+}
+
+// maxLast is above what the server gives at once.
+const maxLast = 1 << 20
+
+// notFound says of a decision that is not there where it may be.
+func (e *ExplainCommand) notFound(requestID string, err error) error {
+	words := e.Admin.Error(err)
+	if status.Code(err) != codes.NotFound {
+		return words
+	}
+	hint := "another replica may have decided it: --admin names one (kubectl port-forward deploy/… picks one pod)"
+	if _, bad := strconv.ParseUint(requestID, 10, 64); bad == nil {
+		hint = "--id " + requestID + " is the decision of that number; or " + hint
+	}
+	return fmt.Errorf("%w; %s", words, hint)
+}
+
+// atLeastOne is a number above 0; 0 where it was not given.
+type atLeastOne uint64
+
+// Decode implements kong.MapperValue. It takes -1 for a number, which it refuses, and not for a flag.
+func (n *atLeastOne) Decode(c *kong.DecodeContext) error {
+	text := fmt.Sprint(c.Scan.Pop().Value)
+	v, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || v == 0 {
+		return fmt.Errorf("must be a number of at least 1, got %q", text)
+	}
+	*n = atLeastOne(v)
 	return nil
 }
 

@@ -222,8 +222,13 @@ func TestExplainABody(t *testing.T) {
 		t.Error("what was tried has an outcome")
 	}
 	code, _, stderr = captured(t, "explain", "--admin", r.admin())
-	if code != exitFailure || stderr != "sluice: there was no decision yet\n" {
+	if code != exitFailure || !strings.HasPrefix(stderr, "sluice: there was no decision yet; another replica may have decided it: ") {
 		t.Errorf("after what was only tried: exit %d, %q", code, stderr)
+	}
+	given(t, chatBody)
+	code, _, stderr = captured(t, "explain", "--admin", r.admin(), "-", "--subset", "127.0.0.1:2,36961")
+	if code != exitFailure || stderr != "sluice: subset[1]: must be ip:port, or an ip for all its ports, got \"36961\"\n" {
+		t.Errorf("a port alone: exit %d, %q", code, stderr)
 	}
 	for text, want := range map[string]string{"": "standard input: is empty", "no JSON": "sluice: "} {
 		given(t, text)
@@ -238,13 +243,16 @@ func TestExplainWhatIsNotThere(t *testing.T) {
 	r := launch(t, nil)
 	r.request(t, "request-17")
 	code, stdout, stderr := captured(t, "explain", "--admin", r.admin(), "request-1", "request-17")
-	if code != exitFailure || !strings.Contains(stderr, `sluice: no decision carries the x-request-id "request-1"`) || !strings.Contains(stderr, "there is request-17") {
+	if code != exitFailure || !strings.Contains(stderr, `sluice: no decision carries the x-request-id "request-1"`) || !strings.Contains(stderr, "near it: request-17") || !strings.Contains(stderr, "another replica may have decided it") {
 		t.Errorf("exit %d, %q", code, stderr)
 	}
 	if !strings.Contains(stdout, "request-17") {
 		t.Errorf("the other one is not explained:\n%s", stdout)
 	}
-	if code, _, stderr := captured(t, "explain", "--admin", r.admin(), "--id", "12345"); code != exitFailure || !strings.Contains(stderr, "decision 12345 is not there") {
+	if code, _, stderr := captured(t, "explain", "--admin", r.admin(), "--id", "12345"); code != exitFailure || !strings.Contains(stderr, "decision 12345 is not there: the newest is 1") {
+		t.Errorf("exit %d, %q", code, stderr)
+	}
+	if code, _, stderr := captured(t, "explain", "--admin", r.admin(), "12345"); code != exitFailure || !strings.Contains(stderr, "--id 12345 is the decision of that number") {
 		t.Errorf("exit %d, %q", code, stderr)
 	}
 }
@@ -292,7 +300,12 @@ func TestExplainUsage(t *testing.T) {
 		"explain - --header a":                  `--header: must be "name:value", got "a"`,
 		"explain --output xml":                  "must be one of",
 		"explain --ca a --insecure-skip-verify": "--ca: does nothing with",
-		"explain --last=-1":                     "--last",
+		"explain --last=-1":                     `--last: must be a number of at least 1, got "-1"`,
+		"explain --last -1":                     `--last: must be a number of at least 1, got "-1"`,
+		"explain --last 0":                      `--last: must be a number of at least 1, got "0"`,
+		"explain --id 0":                        `--id: must be a number of at least 1, got "0"`,
+		"explain --id 99999999999999999999":     `--id: must be a number of at least 1, got "99999999999999999999"`,
+		"explain --id":                          `--id`,
 	} {
 		if code, _, stderr := captured(t, strings.Fields(args)...); code != exitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%q: exit %d, said %q; want %q", args, code, stderr, want)

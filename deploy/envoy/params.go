@@ -149,6 +149,8 @@ type Tracing struct {
 type Picker struct {
 	// Address is host:port; the host is an IP or a DNS name.
 	Address string
+	// Replicas are the addresses of further servers that answer alike, as Address. Envoy asks those that are healthy in turn.
+	Replicas []string
 	// TLS is how Envoy speaks to it. nil: plain text.
 	TLS *TLS
 	// HealthService is the gRPC health service to ask for; that of ext_proc unless set.

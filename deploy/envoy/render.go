@@ -159,7 +159,7 @@ func (v *view) fillPools(p Params) {
 func newPool(p Pool, pickerCluster string) pool {
 	out := pool{
 		Name: p.Name, Cluster: p.Name, PickerCluster: pickerCluster,
-		PickerHosts: addresses(pickerCluster, []string{p.Picker.Address}), EndpointHosts: addresses(p.Name, p.Endpoints),
+		PickerHosts: addresses(pickerCluster, append([]string{p.Picker.Address}, p.Picker.Replicas...)), EndpointHosts: addresses(p.Name, p.Endpoints),
 		TLS: p.Picker.TLS, HealthService: or(p.Picker.HealthService, defaultHealthService),
 		Prefix: p.Prefix, Weight: p.Weight,
 	}

@@ -57,6 +57,9 @@ var golden = map[string]envoy.Params{
 		Listen: "127.0.0.1:8080", Picker: picker, AccessLog: true,
 		Tracing: &envoy.Tracing{Collector: "collector.observability:4317", Service: "gateway", Percent: 12.5},
 	},
+	"replicas": {
+		Listen: "127.0.0.1:8080", Picker: envoy.Picker{Address: "10.0.0.5:9002", Replicas: []string{"10.0.0.6:9002", "sluice-2.sluice:9002"}, TLS: &envoy.TLS{}},
+	},
 	"bypass-header": {
 		Listen: "127.0.0.1:8080", Picker: picker, PoolType: envoy.OverrideHost, Endpoints: []string{"engine.local:8000"},
 		RequestBody: envoy.BufferedPartial, ResponseBody: envoy.Buffered, Bypass: &envoy.Bypass{Header: "x-round-robin"},

@@ -146,6 +146,14 @@ func (v *validator) picker(path string, p Picker) {
 	if _, err := parseAddress(p.Address, false); err != nil {
 		v.fault(path+".address", "%w", err)
 	}
+	for i, replica := range p.Replicas {
+		at := fmt.Sprintf("%s.replicas[%d]", path, i)
+		if _, err := parseAddress(replica, false); err != nil {
+			v.fault(at, "%w", err)
+		} else if replica == p.Address || slices.Contains(p.Replicas[:i], replica) {
+			v.fault(at, "%q is listed twice", replica)
+		}
+	}
 	v.duration(path+".healthInterval", p.HealthInterval)
 	if p.TLS == nil {
 		return

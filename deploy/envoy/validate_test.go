@@ -21,6 +21,15 @@ func TestValidateNamesEveryFault(t *testing.T) {
 			change: func(p *envoy.Params) { *p = envoy.Params{} },
 			want:   []string{`listen: must be host:port, got ""`, `picker.address: must be host:port, got ""`},
 		},
+		"replicas": {
+			change: func(p *envoy.Params) {
+				p.Picker.Replicas = []string{"127.0.0.1:9003", "127.0.0.1", p.Picker.Address, "127.0.0.1:9003"}
+			},
+			want: []string{
+				`picker.replicas[1]: must be host:port, got "127.0.0.1"`, `picker.replicas[2]: "127.0.0.1:9002" is listed twice`,
+				`picker.replicas[3]: "127.0.0.1:9003" is listed twice`,
+			},
+		},
 		"addresses": {
 			change: func(p *envoy.Params) {
 				p.Listen, p.Admin, p.Picker.Address = "localhost:80", "127.0.0.1:70000", "::1:9002"

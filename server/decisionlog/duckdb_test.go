@@ -65,7 +65,7 @@ func duckType(fd protoreflect.FieldDescriptor) string {
 // linesView is the view of JSON lines.
 func linesView() string {
 	var b strings.Builder
-	b.WriteString("CREATE VIEW decisions AS SELECT * FROM read_json('" + pageFolder + "/*.jsonl', format = 'newline_delimited', columns = {\n")
+	b.WriteString("CREATE VIEW decisions AS SELECT * FROM read_json('" + pageFolder + "/*.jsonl*', format = 'newline_delimited', columns = {\n")
 	fields := (*decisionv1.Decision)(nil).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		comma := ","
@@ -197,8 +197,9 @@ var answers = map[string]string{
 	"How much of the log has no outcome?": "\n\t\t8 1",
 }
 
-// happen has the day logged to a folder.
-func happen(t *testing.T, folder string, format Format) {
+// deciding are the endpoints of the day, and what decides among them.
+func deciding(t *testing.T) (*schedtest.Table, *scheduling.Scheduler) {
+	t.Helper()
 	table := &schedtest.Table{Endpoints: make([]schedtest.Endpoint, 5)}
 	for i := range table.Endpoints {
 		table.Endpoints[i].EndpointSpec = scheduling.EndpointSpec{Address: fmt.Sprintf("10.0.0.%d:8000", i+1), Name: fmt.Sprintf("vllm-%d", i), Labels: map[string]string{"tier": "gpu"}}
@@ -210,6 +211,12 @@ func happen(t *testing.T, folder string, format Format) {
 		{Name: "gpu-only", Type: "label-selector-filter", Decode: schedtest.YAML("matchLabels: {tier: gpu}")},
 		{Name: "prefix-cache-affinity-filter", Type: "prefix-cache-affinity-filter", Decode: schedtest.YAML("{explorationProbability: 0, penaltyMode: matchedTokens}")},
 	}, "gpu-only", "prefix-cache-affinity-filter", "token-load-scorer", "max-score-picker")
+	return table, s
+}
+
+// happen has the day logged to a folder.
+func happen(t *testing.T, folder string, format Format) {
+	table, s := deciding(t)
 	synctest.Test(t, func(t *testing.T) {
 		l := open(t, Options{
 			Folder: folder, Format: format, SampleRatio: 1, MaxFileBytes: 1 << 20, RotateInterval: 75 * time.Second, MaxFiles: 10, MaxPendingBytes: 1 << 20,
@@ -295,6 +302,41 @@ func TestQuestionsOfThePage(t *testing.T) {
 	}
 	if types[0] == "" || types[0] != types[1] {
 		t.Errorf("the columns of JSON lines and of Parquet (-lines +parquet):\n%s", cmp.Diff(types[0], types[1]))
+	}
+}
+
+// TestQuestionsOfAFreshLog: the view of JSON lines has the file that is being written, which is the only one at first, and
+// a finished one beside it.
+func TestQuestionsOfAFreshLog(t *testing.T) {
+	python := pythonWithDuckDB(t)
+	views, questions := sections(t)
+	const question = "Where did the requests of a model go?"
+	folder := t.TempDir()
+	for i, want := range []string{"vllm-0 1 100.0", "vllm-0 2 100.0"} { // the second log finds the file of the first
+		table, s := deciding(t)
+		for e := range 3 {
+			table.Endpoints[e].Match = schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(90*min(1, max(0, 1-e)), 100, 16))
+			table.Endpoints[e].Load = &scheduling.InFlightLoad{}
+		}
+		l := open(t, Options{
+			Folder: folder, Format: JSONLines, SampleRatio: 1, MaxFileBytes: 1 << 20, RotateInterval: time.Hour, MaxFiles: 10, MaxPendingBytes: 1 << 20,
+		})
+		ask(t, l, s, table, uint64(i+1), day[0])
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			active, err := filepath.Glob(filepath.Join(folder, "*.active"))
+			if err == nil && len(active) == 1 {
+				if content, err := os.ReadFile(active[0]); err == nil && bytes.HasSuffix(content, []byte("\n")) {
+					break
+				}
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("nothing is written: %v", names(t, folder))
+			}
+		}
+		if got := duckdb(t, python, folder, []string{views[0], views[2]}, map[string]string{question: questions[question]})[question]; got != want {
+			t.Errorf("log %d: %q, want %q", i, got, want)
+		}
+		l.Close()
 	}
 }
 

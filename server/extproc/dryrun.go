@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"strings"
 
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/openai"
@@ -34,6 +36,9 @@ func (s *Server) DryRun(ctx context.Context, d Draft, look func(c *scheduling.Cy
 	if err := s.readDraft(&r, d.Body); err != nil {
 		return err
 	}
+	if err := readable(d.Subset); err != nil {
+		return err
+	}
 	snapshot, scheduler := s.cfg.Pool.Snapshot(), s.cfg.Scheduler()
 	c := scheduler.Begin(snapshot, &r, s.cfg.Now())
 	defer scheduler.End(c)
@@ -49,6 +54,28 @@ func (s *Server) DryRun(ctx context.Context, d Draft, look func(c *scheduling.Cy
 	}
 	scheduler.Preview(c)
 	look(c)
+	return nil
+}
+
+// draftFault is a fault of a draft that no request could have. It is an ErrDraft.
+type draftFault struct{ words string }
+
+func (f draftFault) Error() string { return f.words }
+
+// Is implements what errors.Is asks.
+func (draftFault) Is(target error) bool { return target == ErrDraft }
+
+// readable refuses a subset that names what cannot be an endpoint. A proxy's hint leaves such an entry out, and somebody who
+// wrote one would look for the reason in the endpoints.
+func readable(subset []string) error {
+	for i, entry := range subset {
+		if _, err := netip.ParseAddrPort(entry); err == nil {
+			continue
+		}
+		if _, err := netip.ParseAddr(strings.Trim(entry, "[]")); err != nil {
+			return draftFault{fmt.Sprintf("subset[%d]: must be ip:port, or an ip for all its ports, got %q", i, entry)}
+		}
+	}
 	return nil
 }
 

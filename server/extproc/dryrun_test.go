@@ -3,6 +3,8 @@ package extproc
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,6 +64,13 @@ func TestDryRunThatWouldBeRefused(t *testing.T) {
 	for _, body := range []string{"not JSON", chat(200)} {
 		if err := b.server.DryRun(t.Context(), Draft{Path: "/v1/chat/completions", Body: []byte(body)}, never); !errors.Is(err, ErrDraft) {
 			t.Errorf("%.10q: %v", body, err)
+		}
+	}
+	for entry, good := range map[string]bool{"36961": false, "": false, "host:80": false, ":80": false, "10.0.0.1": true, "[::1]": true, "::1": true, "10.0.0.1:80": true} {
+		decided := false
+		err := b.server.DryRun(t.Context(), Draft{Path: "/v1/chat/completions", Body: []byte(chat(20)), Subset: []string{"10.0.0.1:1", entry}}, func(*scheduling.Cycle) { decided = true })
+		if decided != good || errors.Is(err, ErrDraft) == good || !good && !strings.HasPrefix(err.Error(), fmt.Sprintf("subset[1]: must be ip:port, or an ip for all its ports, got %q", entry)) {
+			t.Errorf("subset %q: decided %t, %v", entry, decided, err)
 		}
 	}
 	gone, cancel := context.WithCancel(t.Context())

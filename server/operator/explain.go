@@ -75,20 +75,27 @@ func (s *Service) Explain(ctx context.Context, r *schedulerv1.ExplainRequest) (*
 
 // notFound says what is kept instead.
 func (s *Service) notFound(r *schedulerv1.ExplainRequest) error {
-	n, room, _ := s.config.Decisions.Size()
-	kept := fmt.Sprintf("the newest %d decisions are kept (telemetry.maxDecisionBytes)", room)
-	switch {
-	case n == 0:
+	oldest, newest, n := s.config.Decisions.Span()
+	if n == 0 {
 		return status.Error(codes.NotFound, "there was no decision yet")
-	case r.GetId() != 0:
-		return status.Errorf(codes.NotFound, "decision %d is not there: %s", r.GetId(), kept)
+	}
+	_, room, _ := s.config.Decisions.Size()
+	kept := fmt.Sprintf("%d are kept, %d to %d; at most %d (telemetry.maxDecisionBytes)", n, oldest, newest, room)
+	switch id := r.GetId(); {
+	case id > newest:
+		return status.Errorf(codes.NotFound, "decision %d is not there: the newest is %d; %s", id, newest, kept)
+	case id != 0:
+		return status.Errorf(codes.NotFound, "decision %d is not there: %s", id, kept)
 	}
 	text := fmt.Sprintf("no decision carries the x-request-id %q: %s", r.GetRequestId(), kept)
 	if near := s.config.Decisions.Near(r.GetRequestId()); len(near) > 0 {
-		text += "; there is " + strings.Join(near, ", ")
+		text += Near + strings.Join(near, ", ")
 	}
 	return status.Error(codes.NotFound, text)
 }
+
+// Near stands in an error of Explain before the request ids that are like one that was not found.
+const Near = "; near it: "
 
 // explanation is a decision in words; with what would have made it another one where flips is set.
 func explanation(e decisions.Entry, flips bool) (*schedulerv1.Explanation, error) {

@@ -157,8 +157,8 @@ func TestExplainWithoutDecision(t *testing.T) {
 		text    string
 	}{
 		{&schedulerv1.ExplainRequest{}, codes.NotFound, "there was no decision yet"},
-		{&schedulerv1.ExplainRequest{RequestId: "abcdef"}, codes.NotFound, "there is abc"},
-		{&schedulerv1.ExplainRequest{Id: 99}, codes.NotFound, "decision 99 is not there: the newest"},
+		{&schedulerv1.ExplainRequest{RequestId: "abcdef"}, codes.NotFound, "1 are kept, 1 to 1; at most 4096 (telemetry.maxDecisionBytes); near it: abc"},
+		{&schedulerv1.ExplainRequest{Id: 99}, codes.NotFound, "decision 99 is not there: the newest is 1; 1 are kept, 1 to 1; at most 4096"},
 		{&schedulerv1.ExplainRequest{Id: 1, RequestId: "a"}, codes.InvalidArgument, "give one of them"},
 	} {
 		_, err := b.Explain(t.Context(), tc.request)

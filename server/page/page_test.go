@@ -297,7 +297,7 @@ func TestDecision(t *testing.T) {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 	}
-	contains(t, parse(t, s.get(t, "/ui/lookup?id=request")), "there is request-1")
+	contains(t, parse(t, s.get(t, "/ui/lookup?id=request")), "near it: request-1")
 	one := s.decide(t, "llama", "alone", true)
 	for path, want := range map[string]string{
 		"/ui/lookup?id=alone": fmt.Sprint("/ui/decisions/", one), fmt.Sprint("/ui/lookup?id=", one): fmt.Sprint("/ui/decisions/", one), "/ui/lookup?id=+": "/ui/",

@@ -282,9 +282,24 @@ func (d *demo) half(ctx context.Context, title, prefix string) (s summary, trace
 	return summarise(results), mostCached(results), nil
 }
 
+// nearby is a path as it is written from the folder that the demo runs in, where it is below that.
+func nearby(path string) string {
+	if here, err := os.Getwd(); err == nil {
+		if relative, err := filepath.Rel(here, path); err == nil && filepath.IsLocal(relative) && filepath.Base(relative) != relative {
+			return relative
+		}
+	}
+	return path
+}
+
 // printLines says what to try while everything keeps running.
 func (d *demo) printLines() {
-	d.say("everything keeps running until Ctrl-C. Try:\n")
+	d.say("everything keeps running until Ctrl-C. Why did the requests go where they went?\n")
+	sluice := nearby(d.o.Sluice)
+	d.say("%s explain --admin %s", sluice, local(d.sluiceAdmin))
+	d.say("%s top --admin %s", sluice, local(d.sluiceAdmin))
+	d.say("http://%s/ in a browser", local(d.sluiceAdmin))
+	d.say("\nSend more, and look inside:\n")
 	d.say(`curl -i http://%s/v1/chat/completions -H 'content-type: application/json' -d '{"model":"%s","max_tokens":8,"messages":[{"role":"user","content":"Where does the river go?"}]}'`, local(d.envoyPort), modelName)
 	d.say("curl http://%s/endpoints", local(d.sluiceAdmin))
 	d.say("curl -s http://%s/metrics | grep ^sluice_", local(d.sluiceAdmin))

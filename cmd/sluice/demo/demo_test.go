@@ -85,6 +85,19 @@ func TestDemo(t *testing.T) {
 	noChildren(t, sluice)
 }
 
+func TestNearby(t *testing.T) {
+	here := t.TempDir()
+	t.Chdir(here)
+	for path, want := range map[string]string{
+		filepath.Join(here, "bin", "sluice"): filepath.Join("bin", "sluice"), filepath.Join(here, "sluice"): filepath.Join(here, "sluice"),
+		"/usr/local/bin/sluice": "/usr/local/bin/sluice",
+	} {
+		if got := nearby(path); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}
+
 func checkLastLine(t *testing.T, out string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -113,11 +126,23 @@ func checkLastLine(t *testing.T, out string) {
 	}
 }
 
-// runLines runs the curl lines that the demo prints, as a person would paste them.
+// runLines runs the lines that the demo prints, but those of grpcurl, as a person would paste them.
 func runLines(t *testing.T, out string) {
 	t.Helper()
-	n := 0
+	n, asked := 0, ""
 	for line := range strings.Lines(out) {
+		if explains := regexp.MustCompile(`^(\S+) (explain|top) --admin \S+$`).FindStringSubmatch(strings.TrimSpace(line)); explains != nil {
+			more := map[string]string{"explain": "", "top": " --once"}[explains[2]]
+			text, err := exec.CommandContext(t.Context(), "sh", "-c", strings.TrimSpace(line)+more).CombinedOutput()
+			if err != nil || !strings.Contains(string(text), "engine-") {
+				t.Errorf("%s: %v\n%s", line, err, text)
+			}
+			asked += explains[2] + " "
+		}
+		if page, ok := strings.CutSuffix(strings.TrimSpace(line), " in a browser"); ok {
+			line = "curl -L -H 'accept: text/html' " + page
+			asked += "page "
+		}
 		if !strings.HasPrefix(line, "curl ") {
 			continue
 		}
@@ -130,6 +155,9 @@ func runLines(t *testing.T, out string) {
 				t.Errorf("%s: %v\n%s", line, err, text)
 			}
 		}
+	}
+	if asked != "explain top page " {
+		t.Errorf("what says why is printed as %q, want explain, top and the page", asked)
 	}
 	if n < 3 {
 		t.Errorf("%d curl lines printed, want several", n)

@@ -81,13 +81,13 @@ func (d *demo) showTrace(ctx context.Context, r result) error {
 	}
 	d.say("\n── the trace of conversation %d, turn %d (%d of %d tokens cached), below the client's traceparent\n%s\n",
 		r.conversation+1, r.turn+1, r.cached, r.prompt, strings.Join(jaeger.Tree(spans), "\n"))
-	if d.api().HasUI(ctx) {
+	switch {
+	case !d.o.Keep: // it would end with the demo
+		d.say("KEEP=1 leaves Jaeger running, and prints where this is in it")
+	case d.api().HasUI(ctx):
 		d.say("in Jaeger: %s", d.api().Page(r.traceID))
-	} else {
+	default:
 		d.say("in Jaeger's API (this build has no pages): %s", d.api().Source(r.traceID))
-	}
-	if !d.o.Keep {
-		d.say("KEEP=1 leaves Jaeger running")
 	}
 	d.say("")
 	return nil
