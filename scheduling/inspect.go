@@ -46,6 +46,15 @@ func ValueAt[T any](c *Cycle, info ColumnInfo) *Value[T] {
 	return value
 }
 
+// Drawer marks a Picker that draws: the highest total is not what it picks, as a rule.
+type Drawer interface{ Draws() }
+
+// Draws reports whether the scheduler's picker is a Drawer.
+func (s *Scheduler) Draws() bool {
+	_, ok := s.profile.picker.(Drawer)
+	return ok
+}
+
 // LabelReader is a filter or scorer that looks at endpoints' labels. A decision record keeps the labels that it names.
 type LabelReader interface {
 	LabelKeys() []string

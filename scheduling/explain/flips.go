@@ -60,7 +60,7 @@ func Flips(s *scheduling.Scheduler, d *decisionv1.Decision) ([]Flip, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &search{Trial: t, decision: d, pick: int(d.GetPicks()[0])}
+	x := &search{Trial: t, scheduler: s, decision: d, pick: int(d.GetPicks()[0])}
 	x.tokens()
 	x.blocks()
 	x.weights()
@@ -72,9 +72,10 @@ func Flips(s *scheduling.Scheduler, d *decisionv1.Decision) ([]Flip, error) {
 // search is the search for one decision's flips.
 type search struct {
 	*record.Trial
-	decision *decisionv1.Decision
-	pick     int
-	found    []Flip
+	scheduler *scheduling.Scheduler
+	decision  *decisionv1.Decision
+	pick      int
+	found     []Flip
 }
 
 // tokens tries more tokens in flight on the pick, and fewer on its rivals.

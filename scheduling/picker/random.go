@@ -20,6 +20,9 @@ func randomType() scheduling.PluginType {
 // Random picks uniformly, without replacement.
 type Random struct{ base }
 
+// Draws implements scheduling.Drawer.
+func (*Random) Draws() {}
+
 // Pick implements scheduling.Picker.
 func (p *Random) Pick(c *scheduling.Cycle, candidates scheduling.Set, _ []float64, picks []int) []int {
 	return top(byTicket{p.lottery(c)}, candidates, picks, p.room(c, picks))

@@ -26,6 +26,9 @@ func weightedRandomType() scheduling.PluginType {
 // Candidates with a total of 0 come after all others, in uniform order; with every total 0 the draw is uniform.
 type WeightedRandom struct{ base }
 
+// Draws implements scheduling.Drawer.
+func (*WeightedRandom) Draws() {}
+
 // Pick implements scheduling.Picker.
 func (p *WeightedRandom) Pick(c *scheduling.Cycle, candidates scheduling.Set, totals []float64, picks []int) []int {
 	return top(byKey{totals, p.lottery(c)}, candidates, picks, p.room(c, picks))
