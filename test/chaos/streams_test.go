@@ -60,7 +60,9 @@ func TestAbortedStreams(t *testing.T) {
 	}
 	s := lab.StartSluice(t, lab.Plan{
 		Endpoints: []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:4"},
-		Override:  func(c *config.Config) { c.Telemetry.LogLevel = "error" },
+		Override: func(c *config.Config) {
+			c.Telemetry.LogLevel, c.Telemetry.MaxDecisionBytes = "error", 1<<20 // the decisions that are kept fill it in a tenth
+		},
 	})
 	const workers = 64
 	abort := func(n int, seed uint64) { abortStreams(t, s.Addr(), n, workers, seed) }
