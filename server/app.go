@@ -253,7 +253,7 @@ func (a *App) servers(maxBody int) (err error) {
 		reflection.Register(a.probe)
 	}
 	a.newOperator()
-	a.admin = newHTTPServer(withGRPC(a.adminGRPC, a.adminHandler(a.options.Registry)), a.adminKeeper, a.logger)
+	a.admin = newHTTPServer(withGRPC(a.adminGRPC, a.adminHandler(a.options.Registry), trialTimeout), a.adminKeeper, a.logger)
 	return nil
 }
 

@@ -125,8 +125,8 @@ const (
 	maxAsked = 1 << 20
 )
 
-// withGRPC serves gRPC calls with a gRPC server and all else with a handler, on one port.
-func withGRPC(g *grpc.Server, other http.Handler) http.Handler {
+// withGRPC serves gRPC calls with a gRPC server and all else with a handler, on one port. patience is for what is tried.
+func withGRPC(g *grpc.Server, other http.Handler, patience time.Duration) http.Handler {
 	trying := make(chan struct{}, trials)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 2 || !strings.HasPrefix(r.Header.Get("content-type"), "application/grpc") {
@@ -141,7 +141,7 @@ func withGRPC(g *grpc.Server, other http.Handler) http.Handler {
 			case <-r.Context().Done():
 				return
 			}
-			control, over := http.NewResponseController(w), time.Now().Add(trialTimeout)
+			control, over := http.NewResponseController(w), time.Now().Add(patience)
 			_ = errors.Join(control.SetReadDeadline(over), control.SetWriteDeadline(over)) // a writer without deadlines is a test's
 		default:
 			r.Body = http.MaxBytesReader(w, r.Body, maxAsked)

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -56,15 +57,7 @@ func TestAdminPortSurvivesAPanic(t *testing.T) {
 	a := &App{logger: slog.New(slog.NewTextHandler(&log, nil))}
 	g := a.newAdminGRPC()
 	schedulerv1.RegisterSchedulerServiceServer(g, faulty{})
-	s := httptest.NewUnstartedServer(nil)
-	s.Config = newHTTPServer(withGRPC(g, http.NotFoundHandler()), nil, a.logger)
-	s.Start()
-	defer s.Close()
-	conn, err := grpc.NewClient(s.Listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
+	conn := a.dialAdmin(t, withGRPC(g, http.NotFoundHandler(), trialTimeout))
 	client := schedulerv1.NewSchedulerServiceClient(conn)
 	if _, err := client.DryRun(t.Context(), &schedulerv1.DryRunRequest{}); status.Code(err) != codes.Internal {
 		t.Errorf("a call: %v", err)
@@ -81,4 +74,45 @@ func TestAdminPortSurvivesAPanic(t *testing.T) {
 			t.Errorf("%s is not logged: %s", want, log.String())
 		}
 	}
+}
+
+// Who begins to try something and sends nothing keeps the others waiting for a while only.
+func TestSlowTriesAreCutOff(t *testing.T) {
+	a := &App{logger: slog.New(slog.DiscardHandler)}
+	g := a.newAdminGRPC()
+	schedulerv1.RegisterSchedulerServiceServer(g, schedulerv1.UnimplementedSchedulerServiceServer{})
+	conn := a.dialAdmin(t, withGRPC(g, http.NotFoundHandler(), 100*time.Millisecond))
+	var slow []grpc.ClientStream
+	for range trials {
+		s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, schedulerv1.SchedulerService_DryRun_FullMethodName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow = append(slow, s)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := schedulerv1.NewSchedulerServiceClient(conn).LookupPrefix(ctx, &schedulerv1.LookupPrefixRequest{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("behind those who send nothing: %v", err)
+	}
+	for _, s := range slow {
+		if err := s.RecvMsg(&schedulerv1.DryRunResponse{}); err == nil || ctx.Err() != nil {
+			t.Errorf("who sends nothing gets %v", err)
+		}
+	}
+}
+
+// dialAdmin serves a handler as the admin port does, and connects to it.
+func (a *App) dialAdmin(t *testing.T, h http.Handler) *grpc.ClientConn {
+	t.Helper()
+	s := httptest.NewUnstartedServer(nil)
+	s.Config = newHTTPServer(h, nil, a.logger)
+	s.Start()
+	t.Cleanup(s.Close)
+	conn, err := grpc.NewClient(s.Listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }

@@ -330,7 +330,7 @@ func TestTriesWaitTheirTurn(t *testing.T) {
 	served, may := make(chan struct{}), make(chan struct{})
 	g := grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { served <- struct{}{}; <-may; return nil }))
 	defer g.Stop()
-	handler := withGRPC(g, http.NotFoundHandler())
+	handler := withGRPC(g, http.NotFoundHandler(), trialTimeout)
 	call := func(ctx context.Context, method string) chan struct{} {
 		done := make(chan struct{})
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, method, http.NoBody)
