@@ -29,6 +29,7 @@ const (
 	heartbeat    = 15 * time.Second // between two signs of life to a reader
 	writeTimeout = 5 * time.Second  // for what is sent to a reader; then it is cut off
 	atWork       = 4                // explanations and trials made at a time
+	tryTimeout   = 10 * time.Second // for a form to come; then it is given up
 )
 
 // Explainer explains recorded decisions and tries requests.
@@ -73,14 +74,16 @@ type Config struct {
 
 // Page is the page. It is safe for concurrent use and has to be closed.
 type Page struct {
-	config  Config
-	live    live
-	handler http.Handler
-	over    context.Context //nolint:containedctx // the page's own, not a call's
-	end     context.CancelFunc
-	readers atomic.Int64
-	refused atomic.Int64
-	working chan struct{}
+	config   Config
+	live     live
+	handler  http.Handler
+	over     context.Context //nolint:containedctx // the page's own, not a call's
+	end      context.CancelFunc
+	readers  atomic.Int64
+	refused  atomic.Int64
+	working  chan struct{}
+	reading  chan struct{} // holds a token for each form that is in memory
+	patience time.Duration // for a form to come
 }
 
 //go:embed templates
@@ -91,7 +94,7 @@ var templates = template.Must(template.New("").Funcs(words).ParseFS(templateFile
 
 // New returns a page.
 func New(c Config) *Page {
-	p := &Page{config: c, working: make(chan struct{}, atWork)}
+	p := &Page{config: c, working: make(chan struct{}, atWork), reading: make(chan struct{}, atWork), patience: tryTimeout}
 	p.over, p.end = context.WithCancel(context.Background())
 	p.live.render = p.look
 	p.live.name = instance()

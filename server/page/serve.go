@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -191,9 +192,14 @@ func (p *Page) serveTry(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, http.StatusUnsupportedMediaType, "the form of this page is what may be sent here")
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, 3*MaxTrialBytes+1<<12) // a byte may take three
+	select {
+	case p.reading <- struct{}{}:
+		defer func() { <-p.reading }()
+	case <-r.Context().Done():
+		return
+	}
 	var tooLong *http.MaxBytesError
-	switch err := r.ParseForm(); {
+	switch err := p.readForm(w, r); {
 	case errors.As(err, &tooLong):
 		p.fail(w, http.StatusRequestEntityTooLarge, "the body is longer than "+size(MaxTrialBytes))
 		return
@@ -214,4 +220,16 @@ func (p *Page) serveTry(w http.ResponseWriter, r *http.Request) {
 		answer, err := p.config.Explainer.DryRun(ctx, &schedulerv1.DryRunRequest{Path: path, BodyText: body, MaxCandidates: shownCandidates})
 		return answer.GetExplanation(), err
 	}, true, true)
+}
+
+// readForm reads a request's form, which must come in time: others wait for its place in memory.
+func (p *Page) readForm(w http.ResponseWriter, r *http.Request) error {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(p.patience))        // a writer without deadlines is a test's
+	r.Body = http.MaxBytesReader(w, r.Body, 3*MaxTrialBytes+1<<12) // a byte may take three
+	if err := r.ParseForm(); err != nil {
+		return err // the rest of it is not waited for either
+	}
+	_ = control.SetReadDeadline(time.Time{})
+	return nil
 }
