@@ -26,7 +26,7 @@ func TestSlowForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = c.Close() }()
+		t.Cleanup(func() { _ = c.Close() })
 		if _, err := fmt.Fprintf(c, "POST /ui/try HTTP/1.1\r\nHost: %s\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 1000\r\n\r\nbody=", address); err != nil {
 			t.Fatal(err)
 		}
