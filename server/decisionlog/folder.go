@@ -15,20 +15,24 @@ import (
 	"time"
 )
 
-// What follows a file's name while it is written, and where it cannot be read any more.
+// How a file's name begins, and what follows it while the file is written, and where it cannot be read any more.
 const (
+	prefix       = "decisions-"
+	stamp        = "20060102T150405.000Z" // the time after it
 	activeSuffix = ".active"
 	brokenSuffix = ".broken"
 )
 
 // ours matches the names that this package gives: the time at which the file was begun, in UTC, and what tells processes
-// apart that share the folder. Nothing else in the folder is touched. Names sort by age.
+// apart that share the folder. Nothing else in the folder is touched. Names sort by age: where the clock went back, a name
+// has a time after that of the newest one instead.
 var ours = regexp.MustCompile(`^decisions-\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{8}(\.\d+)?\.(jsonl|parquet)(\.active|\.broken)?$`)
 
 // folder is where the files are.
 type folder struct {
 	path  string
-	tag   string // of this process
+	tag   string    // of this process
+	last  time.Time // in the newest name that was seen
 	stats *stats
 }
 
@@ -57,8 +61,11 @@ func (d *folder) create(format Format, at time.Time) (*os.File, error) {
 	if err := os.MkdirAll(d.path, 0o755); err != nil {
 		return nil, err
 	}
+	if at = at.UTC(); at.Before(d.last) {
+		at = d.last.Add(time.Millisecond)
+	}
 	for n := range 100 {
-		name := "decisions-" + at.UTC().Format("20060102T150405.000Z") + "-" + d.tag
+		name := prefix + at.Format(stamp) + "-" + d.tag
 		if n > 0 {
 			name += fmt.Sprintf(".%02d", n)
 		}
@@ -80,9 +87,18 @@ func (d *folder) create(format Format, at time.Time) (*os.File, error) {
 			f.Close()
 			return nil, fmt.Errorf("locking %s: %w", f.Name(), err)
 		}
+		d.saw(filepath.Base(path))
 		return f, nil
 	}
 	return nil, fmt.Errorf("%s: no free name for a file", d.path)
+}
+
+// saw notes the time in a name of ours.
+func (d *folder) saw(name string) {
+	name = strings.TrimPrefix(name, prefix)
+	if at, err := time.Parse(stamp, name[:min(len(name), len(stamp))]); err == nil && at.After(d.last) {
+		d.last = at
+	}
 }
 
 // settle gives a file that is not written any more its last name: JSON lines as far as they are whole, Parquet that lacks
@@ -183,7 +199,11 @@ func (d *folder) prune(keep int) error {
 	}
 	var names []string // by age
 	for _, e := range entries {
-		if e.Type().IsRegular() && ours.MatchString(e.Name()) && !strings.HasSuffix(e.Name(), activeSuffix) {
+		if !e.Type().IsRegular() || !ours.MatchString(e.Name()) {
+			continue
+		}
+		d.saw(e.Name())
+		if !strings.HasSuffix(e.Name(), activeSuffix) {
 			names = append(names, e.Name())
 		}
 	}

@@ -3,6 +3,7 @@ package decisionlog
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime/debug"
 	"syscall"
@@ -24,6 +25,8 @@ const (
 	sayEvery = time.Minute
 	// triesPerFile is how often a file is tried that fails for another reason than a full disk.
 	triesPerFile = 3
+	// lookEvery is how often it is made sure that the file is still there.
+	lookEvery = time.Second
 )
 
 // writer makes rows of decisions and writes them, alone.
@@ -38,7 +41,8 @@ type writer struct {
 
 	pause   time.Duration // 0: nothing is wrong
 	said    time.Time
-	lastTry bool // while closing
+	looked  time.Time // for the file
+	lastTry bool      // while closing
 }
 
 func newWriter(l *Log) (*writer, error) {
@@ -119,6 +123,9 @@ func (w *writer) giveUpPending() {
 
 // writeQueued writes what has ended.
 func (w *writer) writeQueued() {
+	if w.file != nil && w.removed() {
+		w.forget(fmt.Errorf("%s: %w: it was removed or replaced while it was written", w.file.name, fs.ErrNotExist))
+	}
 	for i := range w.log.shards {
 		for e := w.log.shards[i].take(); e != nil; {
 			next := e.next
@@ -252,15 +259,42 @@ func (w *writer) finish() {
 	if w.file == nil {
 		return
 	}
-	if err := w.file.finish(); err != nil {
+	switch err := w.file.finish(); {
+	case errors.Is(err, fs.ErrNotExist):
+		w.forget(fmt.Errorf("finishing a file: %w", err))
+	case err != nil:
 		w.failed(fmt.Errorf("finishing a file: %w", err))
-	} else {
+	default:
 		w.log.stats.finished.Add(1)
 	}
 	w.file = nil
 	if err := w.folder.prune(w.log.options.MaxFiles); err != nil {
 		w.failed(err)
 	}
+}
+
+// removed looks whether somebody has taken the file away, as whoever empties the folder does.
+func (w *writer) removed() bool {
+	f, ok := w.file.to.(*os.File)
+	if now := time.Now(); !ok || now.Sub(w.looked) < lookEvery {
+		return false
+	} else {
+		w.looked = now
+	}
+	mine, err := f.Stat()
+	if err != nil {
+		return false // writing to it will tell
+	}
+	there, err := os.Lstat(w.file.name)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(mine, there)
+}
+
+// forget goes on without a file that is not there any more. All its rows are lost.
+func (w *writer) forget(err error) {
+	w.failed(err)
+	w.log.stats.dropped[droppedWrite].Add(w.file.rows)
+	_ = w.file.to.Close() // whatever it says: nobody reads it
+	w.file = nil
 }
 
 // abandon leaves a file that cannot be completed, with what can be read of it.
