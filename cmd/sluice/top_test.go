@@ -237,7 +237,7 @@ func TestTopElsewhere(t *testing.T) {
 	if err != nil || stderr != "" || strings.ContainsRune(stdout, '\x1b') {
 		t.Errorf("%v: %q, %q", err, stdout, stderr)
 	}
-	for _, want := range []string{"2 endpoints", "1 more hidden", "request-17", "llama", "no sticky", "approx-prefix-cache-producer: "} {
+	for _, want := range []string{"2 endpoints", "1 more hidden", "request-17", "llama", "no_sticky", "approx-prefix-cache-producer: "} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}

@@ -41,7 +41,7 @@ type gateDetail struct {
 	Sticky, Other        string
 }
 
-// gap is a gap beside its bound.
+// gap is a gap beside its bar.
 type gap struct {
 	Unit, Gap, Bar     string
 	GapShare, BarShare int
@@ -159,10 +159,10 @@ func gateDetailOf(g *decisionv1.GateReport, names map[uint32]string) gateDetail 
 			return
 		}
 		most := math.Abs(*value)
-		gap := gap{Unit: unit, Gap: number(*value), Bar: "no bound"}
+		gap := gap{Unit: unit, Gap: number(*value), Bar: "no bar"}
 		if bound != nil && *bound > 0 {
 			most = max(most, *bound)
-			gap.Bar, gap.BarShare = "bound "+number(*bound), share(*bound, most*1.05)
+			gap.Bar, gap.BarShare = "bar "+number(*bound)+" "+unit, share(*bound, most*1.05)
 			gap.Over = *value > *bound
 		}
 		gap.GapShare = share(*value, most*1.05)
@@ -295,7 +295,7 @@ func standing(c *decisionv1.Candidate, rank int) (text, class string) {
 		return "left out by " + short(c.GetFilteredBy()), "quiet"
 	case decisionv1.Exclusion_EXCLUSION_UNSPECIFIED:
 	}
-	return "scored", "quiet"
+	return "passed", "quiet"
 }
 
 func engineWords(m *decisionv1.EngineMetrics) string {

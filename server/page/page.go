@@ -49,6 +49,7 @@ type Knowledge interface {
 type Decisions interface {
 	Newest(look func(b decisions.Brief) (more bool))
 	Get(id uint64) (e decisions.Entry, ok bool)
+	Near(requestID string) []string
 }
 
 // Process is what the page says of the process.

@@ -150,7 +150,7 @@ func TestOverview(t *testing.T) {
 		"10.0.0.1:8000 holds 90 of 100 blocks of the prompt (90 %)")
 	contains(t, rows[0], "request-2", "in flight")
 	plots := find(t, root, "gates")
-	contains(t, plots, "held 2", "Gap in tokens", "The bound is 1,440 tokens", "Break-even: not yet known")
+	contains(t, plots, "held 2", "Gap in tokens", "The bar is 1,440 tokens", "Break-even: not yet known")
 	contains(t, find(t, root, "indices"), "approx", "1,234", "2,345 over all endpoints", "3 MiB", "17", "not yet known")
 	if n := len(children(find(t, root, "grid"))); n != 0 {
 		t.Errorf("%d cells beside the rows", n)
@@ -286,7 +286,7 @@ func TestDecision(t *testing.T) {
 	s.decide(t, "llama", "request-1", false)
 	root := parse(t, s.get(t, fmt.Sprint("/ui/decisions/", id)))
 	contains(t, root, "Decision 1", "10.0.0.1:8000 holds 90 of 100 blocks", "Request id request-1", "Model llama", "First token after 20 ms",
-		"Of these cached 1,440", "gap 0 tokens", "bound 1,440", "best holder 10.0.0.1:8000", "What would have changed the pick", "would have been picked",
+		"Of these cached 1,440", "gap 0 tokens", "bar 1,440 tokens", "best holder 10.0.0.1:8000", "What would have changed the pick", "would have been picked",
 		"gate left 1 candidate; it left out 10.0.0.2:8000, 10.0.0.3:8000, 10.0.0.4:8000", "prefill-cost-scorer weight 1", "picked", "left out by gate", "90 of 100 blocks")
 	for path, want := range map[string]int{
 		"/ui/decisions/99": http.StatusNotFound, "/ui/decisions/x": http.StatusNotFound, "/ui/decisions/0": http.StatusNotFound,
@@ -297,7 +297,12 @@ func TestDecision(t *testing.T) {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 	}
-	contains(t, parse(t, s.get(t, "/ui/lookup?id=request")), "near it: request-1")
+	s.decide(t, "llama", "request-2 & \u202ex", false)
+	notThere := s.get(t, "/ui/lookup?id=request")
+	contains(t, parse(t, notThere), `no decision carries the x-request-id "request": 3 are kept, 1 to 3; at most`, "Near it: request-1 request-2 & \\u202ex")
+	if body := notThere.Body.String(); !strings.Contains(body, `href="/ui/lookup?id=request-1"`) || !strings.Contains(body, `href="/ui/lookup?id=request-2%20%26%20%e2%80%aex"`) || strings.Contains(body, "near it") {
+		t.Errorf("no links to what is near:\n%s", body)
+	}
 	one := s.decide(t, "llama", "alone", true)
 	for path, want := range map[string]string{
 		"/ui/lookup?id=alone": fmt.Sprint("/ui/decisions/", one), fmt.Sprint("/ui/lookup?id=", one): fmt.Sprint("/ui/decisions/", one), "/ui/lookup?id=+": "/ui/",

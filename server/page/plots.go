@@ -51,7 +51,7 @@ type plot struct {
 	Empty        string // what is missing, where there is nothing to draw
 	Bars         []column
 	Labels       []mark
-	Bar          *mark // the bound
+	Bar          *mark // what gaps are held against
 	Chips        []chip
 	Top          string // what the highest column stands for
 }
@@ -130,13 +130,13 @@ func histogram(title, about, empty, unit string, all []sample) plot {
 	if len(bars) > 0 {
 		middle := at(bars, 0.5)
 		low, high = min(low, middle), max(high, middle)
-		p.Summary += fmt.Sprintf(" The bound is %s %s", number(middle), unit)
+		p.Summary += fmt.Sprintf(" The bar is %s %s", number(middle), unit)
 		if bars[0] != bars[len(bars)-1] {
 			p.Summary += fmt.Sprintf(" in the middle, from %s to %s", number(bars[0]), number(bars[len(bars)-1]))
 		}
 		p.Summary += "."
 	} else {
-		p.Summary += " There was no bound."
+		p.Summary += " There was no bar."
 	}
 	axis := newAxis(low, high)
 	held, gone := make([]int, axis.bins()), make([]int, axis.bins())
@@ -149,7 +149,7 @@ func histogram(title, about, empty, unit string, all []sample) plot {
 	}
 	p.draw(axis, held, gone, "held", "released")
 	if len(bars) > 0 {
-		m := mark{X: axis.place(at(bars, 0.5)), Text: "bound " + number(at(bars, 0.5)), Anchor: "end"}
+		m := mark{X: axis.place(at(bars, 0.5)), Text: "bar " + number(at(bars, 0.5)) + " " + unit, Anchor: "end"}
 		if m.X < plotWidth/2 {
 			m.Anchor = "start"
 		}

@@ -27,11 +27,11 @@ func TestGates(t *testing.T) {
 		t.Errorf("%v", verdicts.Chips)
 	}
 	ms, _ := p[1].data.(plot)
-	if !strings.Contains(ms.Summary, "1 of 2 released. The bound is 100 ms.") {
+	if !strings.Contains(ms.Summary, "1 of 2 released. The bar is 100 ms.") {
 		t.Error(ms.Summary)
 	}
 	tokens, _ := p[2].data.(plot)
-	if tokens.Bar == nil || tokens.Bar.Text != "bound 60" || tokens.Top != "1" || len(tokens.Bars) != 2 ||
+	if tokens.Bar == nil || tokens.Bar.Text != "bar 60 tokens" || tokens.Top != "1" || len(tokens.Bars) != 2 ||
 		tokens.Bars[0].Title != "above 20 to 50: 1 held, 0 released" || tokens.Bars[1].Title != "above 50 to 100: 0 held, 1 released" {
 		t.Errorf("%+v", tokens)
 	}

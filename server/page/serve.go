@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
+	"github.com/sluice-epp/sluice/server/operator"
 )
 
 // overview is the page of everything.
@@ -70,10 +71,13 @@ func (p *Page) show(w http.ResponseWriter, code int, layout string, data any) {
 }
 
 // message is a page that says one thing.
-type message struct{ Title, Text string }
+type message struct {
+	Title, Text string
+	Near        []string // request ids to look up instead
+}
 
 func (p *Page) fail(w http.ResponseWriter, code int, text string) {
-	p.show(w, code, "message.html", message{http.StatusText(code), visible(text)})
+	p.show(w, code, "message.html", message{Title: http.StatusText(code), Text: visible(text)})
 }
 
 // failCall serves a call's error.
@@ -87,6 +91,17 @@ func (p *Page) failCall(w http.ResponseWriter, err error) {
 		code = http.StatusInternalServerError
 	}
 	p.fail(w, code, s.Message())
+}
+
+// failLookup serves the error of a look-up, with links to the ids that are like the one that was looked up.
+func (p *Page) failLookup(w http.ResponseWriter, id string, err error) {
+	near := p.config.Decisions.Near(id)
+	if status.Code(err) != codes.NotFound || len(near) == 0 {
+		p.failCall(w, err)
+		return
+	}
+	text := strings.TrimSuffix(status.Convert(err).Message(), operator.Near+strings.Join(near, ", "))
+	p.show(w, http.StatusNotFound, "message.html", message{Title: http.StatusText(http.StatusNotFound), Text: visible(text), Near: near})
 }
 
 // detailPage is a decision's page.
@@ -153,7 +168,7 @@ func (p *Page) serveLookup(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if err != nil {
-			p.failCall(w, err)
+			p.failLookup(w, id, err)
 			return
 		}
 		all := answer.GetExplanations()

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
+	"github.com/sluice-epp/sluice/scheduling/record"
 )
 
 // start is when the process started.
@@ -167,28 +168,22 @@ func ceiling(v float64) float64 {
 	return v
 }
 
-// verdict is a gate's verdict for people, with the class of its badge.
+// verdict is a gate's verdict, by the name that it has everywhere, with the class of its badge.
 func verdict(v decisionv1.GateVerdict) (text, class string) {
 	switch v {
-	case decisionv1.GateVerdict_GATE_VERDICT_HELD:
-		return "held", "held"
-	case decisionv1.GateVerdict_GATE_VERDICT_RELEASED_STATIC:
-		return "released: bound", "released"
-	case decisionv1.GateVerdict_GATE_VERDICT_RELEASED_MATCHED:
-		return "released: match", "released"
-	case decisionv1.GateVerdict_GATE_VERDICT_RELEASED_CEILING:
-		return "released: ceiling", "released"
-	case decisionv1.GateVerdict_GATE_VERDICT_RELEASED_BREAK_EVEN:
-		return "released: break-even", "released"
-	case decisionv1.GateVerdict_GATE_VERDICT_EXPLORED:
-		return "explored", "explored"
-	case decisionv1.GateVerdict_GATE_VERDICT_NO_STICKY:
-		return "no holder", "quiet"
-	case decisionv1.GateVerdict_GATE_VERDICT_MISSING_SIGNAL:
-		return "load unknown", "quiet"
 	case decisionv1.GateVerdict_GATE_VERDICT_UNSPECIFIED, decisionv1.GateVerdict_GATE_VERDICT_NONE:
+		return "gate did not run", "quiet"
+	case decisionv1.GateVerdict_GATE_VERDICT_HELD:
+		class = "held"
+	case decisionv1.GateVerdict_GATE_VERDICT_RELEASED_STATIC, decisionv1.GateVerdict_GATE_VERDICT_RELEASED_MATCHED,
+		decisionv1.GateVerdict_GATE_VERDICT_RELEASED_CEILING, decisionv1.GateVerdict_GATE_VERDICT_RELEASED_BREAK_EVEN:
+		class = "released"
+	case decisionv1.GateVerdict_GATE_VERDICT_EXPLORED:
+		class = "explored"
+	case decisionv1.GateVerdict_GATE_VERDICT_NO_STICKY, decisionv1.GateVerdict_GATE_VERDICT_MISSING_SIGNAL:
+		class = "quiet"
 	}
-	return "gate did not run", "quiet"
+	return record.Verdict(v), class
 }
 
 // endpointState is a state for people, with the class of its badge.

@@ -124,6 +124,10 @@ func appearances(t *testing.T, b *browser, name string) {
 			if over := eval[int](b, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
 				t.Errorf("%s, %d pixels wide: %d too many", name, width, over)
 			}
+			const nested = "[...document.querySelectorAll('main *')].filter((e) => e.scrollHeight > e.clientHeight + 1 && ['auto', 'scroll'].includes(getComputedStyle(e).overflowY)).length"
+			if n := eval[int](b, nested); width < 600 && n > 0 { // on a phone the page alone scrolls
+				t.Errorf("%s, %d pixels wide: %d elements scroll by themselves", name, width, n)
+			}
 			for _, low := range eval[[]string](b, lowContrast) {
 				t.Errorf("%s, %s: hard to read: %s", name, scheme, low)
 			}

@@ -105,6 +105,9 @@ func TestTable(t *testing.T) {
 	if styled := display.Table(columns, rows, 80, true); styled[1] != "\x1b[1m10.…1:8000   12.3k  *\x1b[0m" {
 		t.Errorf("%q", styled[1])
 	}
+	if got := display.Table([]display.Column{{Head: "read", Right: true, Min: 6}, {Head: "x"}}, []display.Row{{Cells: []string{"9 ms", "y"}}}, 80, false); got[0] != "  read  x" || got[1] != "  9 ms  y" {
+		t.Errorf("a column that has a least width: %q", got)
+	}
 	columns[0] = display.Column{Head: "endpoint", Flexible: true}
 	for cells, want := range map[int]string{
 		80: "10.0.0.1:8000   12.3k  *", 24: "10.0.0.1:8000   12.3k  *", 22: "10.…", 5: "10…",

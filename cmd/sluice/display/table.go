@@ -8,6 +8,8 @@ type Column struct {
 	Head string
 	// Right aligns it to the right, as numbers are.
 	Right bool
+	// Min is how wide it is at least, in cells.
+	Min int
 	// Max is how wide it may be, in cells; 0 does not bound it. What is wider is clipped in its middle.
 	Max int
 	// Flexible gives it the room that the others leave, where it needs that much, down to narrowest.
@@ -53,7 +55,7 @@ func widths(columns []Column, rows []Row, cells int) []int {
 	widths := make([]int, len(columns))
 	all, flexible := -len(gap), -1
 	for i, c := range columns {
-		widths[i] = Width(c.Head)
+		widths[i] = max(c.Min, Width(c.Head))
 		for _, r := range rows {
 			widths[i] = max(widths[i], Width(r.Cells[i]))
 		}

@@ -5,6 +5,7 @@ import (
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	"github.com/sluice-epp/sluice/cmd/sluice/display"
+	"github.com/sluice-epp/sluice/scheduling/record"
 )
 
 // outcome is how the request ended, and how well that was foreseen.
@@ -88,7 +89,7 @@ var verdicts = map[decisionv1.GateVerdict]string{
 func (p *page) gates() {
 	for _, g := range p.d.GetGates() {
 		p.section("Gate")
-		p.field("verdict", fmt.Sprintf("%s by %s: %s", Verdict(g.GetVerdict()), g.GetFilter(), verdicts[g.GetVerdict()]))
+		p.field("verdict", fmt.Sprintf("%s by %s: %s", record.Verdict(g.GetVerdict()), g.GetFilter(), verdicts[g.GetVerdict()]))
 		if g.Sticky != nil {
 			p.field("holds it", p.name(g.GetSticky())+", the best of those that do")
 		}
@@ -138,16 +139,4 @@ func amounts(ms *float64, of string, tokens *float64) string {
 		return display.Millis(*ms) + of
 	}
 	return display.Millis(*ms) + of + ", " + display.Things(*tokens, "token") + " in flight"
-}
-
-// Verdict is a verdict as metrics and the decision header name it.
-func Verdict(v decisionv1.GateVerdict) string {
-	const prefix = len("GATE_VERDICT_")
-	s := []byte(v.String())[min(prefix, len(v.String())):]
-	for i, c := range s {
-		if c >= 'A' && c <= 'Z' {
-			s[i] = c + 'a' - 'A'
-		}
-	}
-	return string(s)
 }

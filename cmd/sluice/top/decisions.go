@@ -7,6 +7,7 @@ import (
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	"github.com/sluice-epp/sluice/cmd/sluice/display"
+	"github.com/sluice-epp/sluice/scheduling/record"
 )
 
 // picked is the first pick; nil where there is none.
@@ -29,23 +30,23 @@ func matched(e *decisionv1.Candidate) (cached, total uint64) {
 	return 0, 0
 }
 
-// gateWords are the verdicts, as short as a column needs them, and what they meant for the pick.
-var gateWords = map[decisionv1.GateVerdict][2]string{
-	decisionv1.GateVerdict_GATE_VERDICT_EXPLORED:            {"explored", "seeds a cache"},
-	decisionv1.GateVerdict_GATE_VERDICT_NO_STICKY:           {"no sticky", ""},
-	decisionv1.GateVerdict_GATE_VERDICT_HELD:                {"held", "stays warm"},
-	decisionv1.GateVerdict_GATE_VERDICT_RELEASED_STATIC:     {"rel:stat", "warm is busy"},
-	decisionv1.GateVerdict_GATE_VERDICT_RELEASED_MATCHED:    {"rel:match", "warm is busy"},
-	decisionv1.GateVerdict_GATE_VERDICT_RELEASED_CEILING:    {"rel:ceil", "warm is busy"},
-	decisionv1.GateVerdict_GATE_VERDICT_RELEASED_BREAK_EVEN: {"rel:even", "warm is busy"},
-	decisionv1.GateVerdict_GATE_VERDICT_MISSING_SIGNAL:      {"no signal", "stays warm"},
+// meant says what the verdicts meant for the prompt's prefix; empty where the match says it.
+var meant = map[decisionv1.GateVerdict]string{
+	decisionv1.GateVerdict_GATE_VERDICT_EXPLORED:            "seeds a cache",
+	decisionv1.GateVerdict_GATE_VERDICT_NO_STICKY:           "",
+	decisionv1.GateVerdict_GATE_VERDICT_HELD:                "stays warm",
+	decisionv1.GateVerdict_GATE_VERDICT_RELEASED_STATIC:     "warm is busy",
+	decisionv1.GateVerdict_GATE_VERDICT_RELEASED_MATCHED:    "warm is busy",
+	decisionv1.GateVerdict_GATE_VERDICT_RELEASED_CEILING:    "warm is busy",
+	decisionv1.GateVerdict_GATE_VERDICT_RELEASED_BREAK_EVEN: "warm is busy",
+	decisionv1.GateVerdict_GATE_VERDICT_MISSING_SIGNAL:      "stays warm",
 }
 
 // gateOf is the last gate that ran.
 func gateOf(d *decisionv1.Decision) decisionv1.GateVerdict {
 	verdict := decisionv1.GateVerdict_GATE_VERDICT_NONE
 	for _, g := range d.GetGates() {
-		if _, ran := gateWords[g.GetVerdict()]; ran {
+		if _, ran := meant[g.GetVerdict()]; ran {
 			verdict = g.GetVerdict()
 		}
 	}
@@ -59,7 +60,7 @@ func why(s shown) string {
 	if pick == nil {
 		return strings.TrimSuffix(strings.TrimPrefix(s.explanation.GetReason(), "No endpoint was picked: "), ".")
 	}
-	warmth := gateWords[gateOf(d)][1]
+	warmth := meant[gateOf(d)]
 	if cached, total := matched(pick); warmth == "" && total > 0 {
 		warmth = "cold"
 		if cached > 0 {
@@ -106,10 +107,8 @@ var decisionColumns = []column[shown]{
 		return display.Percent(float64(cached) / float64(total))
 	}},
 	{head: "gate", rank: 4, cell: func(s shown, _ *table) string {
-		if w := gateWords[gateOf(s.explanation.GetDecision())][0]; w != "" {
-			return w
-		}
-		return display.Unknown
+		v := gateOf(s.explanation.GetDecision())
+		return known(v != decisionv1.GateVerdict_GATE_VERDICT_NONE, record.Verdict(v))
 	}},
 	{head: "why", rank: 2, max: 16, grow: true, words: true, cell: func(s shown, _ *table) string { return why(s) }},
 }

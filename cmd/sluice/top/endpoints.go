@@ -79,6 +79,9 @@ func (e endpoint) style() display.Style {
 // barCells is how long a bar is.
 const barCells = 6
 
+// readCells is the width of the longest time since a reading, 999 ms.
+const readCells = 6
+
 // endpointColumns are the columns of the endpoints.
 var endpointColumns = []column[endpoint]{
 	{head: "endpoint", rank: 0, max: 20, grow: true, cell: func(e endpoint, _ *table) string { return called(e.GetName(), e.GetAddress()) }},
@@ -123,7 +126,7 @@ var endpointColumns = []column[endpoint]{
 		}
 		return known(len(states) > 0, strings.Join(states, "+"))
 	}},
-	{head: "read", rank: 12, right: true, cell: func(e endpoint, _ *table) string {
+	{head: "read", rank: 12, right: true, min: readCells, cell: func(e endpoint, _ *table) string {
 		s := display.Millis(e.GetEngineMetrics().GetAgeMs())
 		if e.GetMetricsStale() {
 			s = "stale " + s

@@ -65,10 +65,10 @@ func (l *look) block(v *view, endpoints int, decisions []shown, more int) []stri
 		endpoints = len(v.endpoints)
 	}
 	lines = append(lines, l.endpoints(v, endpoints)...)
-	lines = append(lines, l.decisions(v, decisions)...)
 	if more > 0 {
-		lines = append(lines, fmt.Sprintf("and %s more", display.Count(float64(more))))
+		lines = append(lines, l.line(display.Faint, fmt.Sprintf("%s older decisions left out", display.Count(float64(more)))))
 	}
+	lines = append(lines, l.decisions(v, decisions)...)
 	return append(lines, "")
 }
 

@@ -264,6 +264,25 @@ func TestStateIsBounded(t *testing.T) {
 }
 
 // A stream that begins anew tells of decisions that are known.
+// The time since a reading, which changes with every view, does not move the columns behind it.
+func TestColumnsStayWhereTheyAre(t *testing.T) {
+	place := map[int]bool{}
+	for _, age := range []float64{0.4, 63, 400, 1500, 18_000} {
+		v := few(t).view(noon)
+		v.endpoints = v.endpoints[:1]
+		v.endpoints[0].EngineMetrics.AgeMs = age
+		l := look{address: "127.0.0.1:9090", width: plainWidth, order: ByLoad}
+		for _, line := range l.block(v, 0, nil, 0) {
+			if i := strings.Index(line, "picks/s"); strings.HasPrefix(line, "endpoint") && i > 0 {
+				place[i] = true
+			}
+		}
+	}
+	if len(place) != 1 {
+		t.Errorf("picks/s stands at %v", place)
+	}
+}
+
 func TestDecisionsAreCountedOnce(t *testing.T) {
 	s := newState(noon)
 	s.tailed(3)

@@ -296,7 +296,7 @@ func TestPlain(t *testing.T) {
 		for i := range uint64(30) {
 			w.decisions <- &schedulerv1.TailDecisionsResponse{Explanation: decide(t, 2+i, "younger", noon, warm("vllm-0", 0, 0))}
 		}
-		if next := w.later(time.Second); strings.Contains(next, "older") || strings.Count(next, "younger") != plainDecisions || !strings.Contains(next, "and 10 more") {
+		if next := w.later(time.Second); strings.Contains(next, " older  ") || strings.Count(next, "younger") != plainDecisions || !strings.Contains(next, "\n10 older decisions left out\ntime ") {
 			t.Errorf("then %q", next)
 		}
 		if next := w.later(time.Second); !strings.Contains(next, "no decision since") {

@@ -11,6 +11,8 @@ import (
 type column[T any] struct {
 	head  string
 	right bool
+	// min is how wide it is at least, where it would change in width with every view.
+	min int
 	// max is how wide it may be; 0 does not bound it. One that may grow is given what the others leave.
 	max  int
 	grow bool
@@ -38,7 +40,7 @@ func lay[T any](t *table, columns []column[T], rows []T, style func(T) display.S
 	texts := make([][]string, len(columns)) // by column
 	widths, full := make([]int, len(columns)), make([]int, len(columns))
 	for i, c := range columns {
-		full[i] = display.Width(c.head)
+		full[i] = max(c.min, display.Width(c.head))
 		for _, r := range rows {
 			text := display.Plain(c.cell(r, t))
 			texts[i] = append(texts[i], text)
@@ -53,7 +55,7 @@ func lay[T any](t *table, columns []column[T], rows []T, style func(T) display.S
 	})
 	var shownColumns []display.Column
 	for _, i := range there {
-		shownColumns = append(shownColumns, display.Column{Head: columns[i].head, Right: columns[i].right, Max: widths[i]})
+		shownColumns = append(shownColumns, display.Column{Head: columns[i].head, Right: columns[i].right, Min: widths[i], Max: widths[i]})
 	}
 	shownRows := make([]display.Row, len(rows))
 	for r, row := range rows {
