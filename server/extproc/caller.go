@@ -47,7 +47,13 @@ func (c caller) join(ctx context.Context) context.Context {
 	if c.parent == "" {
 		return ctx
 	}
-	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{traceparent: c.parent, tracestate: c.state})
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{traceparent: withoutReserved(c.parent), tracestate: c.state})
+}
+
+// withoutReserved clears the flags of a valid traceparent that have no meaning yet. OpenTelemetry takes no parent that has one,
+// and the trace would begin anew here (https://www.w3.org/TR/trace-context-2/#other-flags).
+func withoutReserved(parent string) string {
+	return parent[:parentBytes-2] + "0" + string('0'+digit(parent[parentBytes-1])&3)
 }
 
 // parentBytes is the length of a traceparent: version, trace, span and flags with dashes between them.
@@ -79,10 +85,13 @@ func validParent[T string | []byte](v T) bool {
 
 // sampled is the flag of a valid traceparent that says that its span is recorded.
 func sampled[T string | []byte](v T) bool {
-	switch c := v[parentBytes-1]; {
-	case c <= '9':
-		return (c-'0')&1 == 1
-	default:
-		return (c-'a'+10)&1 == 1
+	return digit(v[parentBytes-1])&1 == 1
+}
+
+// digit is the value of a lower-case hexadecimal digit.
+func digit(c byte) byte {
+	if c <= '9' {
+		return c - '0'
 	}
+	return c - 'a' + 10
 }
