@@ -69,6 +69,9 @@ type Request struct {
 	TraceID string
 	// Headers are the request's headers.
 	Headers []Header
+	// Trial says that nobody sent the request: it is decided about to see the decision. What plugins count, and what they
+	// learn for the requests to come, leaves it out.
+	Trial bool
 }
 
 // Header returns the last value of a header by its lower-case name; ok is false where there is none.

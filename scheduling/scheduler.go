@@ -65,7 +65,7 @@ func (s *Scheduler) newCycle() *Cycle {
 }
 
 // Produce runs the producers in dependency order. One that fails is noted in the cycle's Faults and costs nothing else;
-// once ctx is over the rest are skipped in the same way.
+// once ctx is over the rest are skipped in the same way, and their fault is ctx's cause.
 func (s *Scheduler) Produce(ctx context.Context, c *Cycle) {
 	c.enter(PhaseProduce)
 	for i := range s.producers {
@@ -73,8 +73,10 @@ func (s *Scheduler) Produce(ctx context.Context, c *Cycle) {
 		if c.Observer != nil {
 			c.Observer.EnterProducer(p.name)
 		}
-		err := ctx.Err()
-		if err == nil {
+		var err error
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		} else {
 			err = p.Produce(ctx, c)
 		}
 		if err != nil {

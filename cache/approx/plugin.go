@@ -137,7 +137,7 @@ func (p *Producer) Produce(_ context.Context, c *scheduling.Cycle) error {
 	known, _ := p.tokens.In(c).Get()
 	pr := p.take()
 	pr.hash(x, p.seed, c.Request, known)
-	if pr.capped {
+	if pr.capped && !c.Request.Trial {
 		p.capped.Add(1)
 	}
 	x.lookup(c, pr, p.info.In(c))

@@ -54,10 +54,15 @@ func (p *Producer) Produce(ctx context.Context, c *scheduling.Cycle) error {
 	h.adopt(c.Snapshot)
 	known, _ := p.tokens.In(c).Get()
 	if !known.Exact || len(known.Tokens) == 0 {
-		p.noTokens.Add(1)
+		if !c.Request.Trial {
+			p.noTokens.Add(1)
+		}
 		return p.fallback.Produce(ctx, c)
 	}
-	p.fallback.Prepare(c)
+	if !c.Request.Trial {
+		p.count(c.Request, len(known.Tokens))
+		p.fallback.Prepare(c)
+	}
 	pr := p.take()
 	fallback := p.defaultSize(c)
 	sizes := p.sizes(fallback)
@@ -65,17 +70,21 @@ func (p *Producer) Produce(ctx context.Context, c *scheduling.Cycle) error {
 	if !h.adapters.isAdapter(c.Request.Model, adapter) {
 		adapter = 0
 	}
-	if c.Request.CacheSalt != "" && !h.salts.Load() {
-		h.salts.Store(true)
-	}
-	if len(known.Tokens) > p.params.MaxPrefixTokens {
-		p.capped.Add(1)
-	}
 	pr.hash(&h.keys, sizes[:], adapter, c.Request.CacheSalt, known, p.params.MaxPrefixTokens)
 	h.queue.expire(c.Now, max(expiredAtOnce, 2*pr.seen/fallback))
 	p.lookUp(c, pr, fallback)
 	p.blocks.In(c).Set(promptValue{pr})
 	return nil
+}
+
+// count takes in what a request tells beside its prompt.
+func (p *Producer) count(r *scheduling.Request, tokens int) {
+	if h := p.hub; r.CacheSalt != "" && !h.salts.Load() {
+		h.salts.Store(true)
+	}
+	if tokens > p.params.MaxPrefixTokens {
+		p.capped.Add(1)
+	}
 }
 
 // expiredAtOnce is how many blocks of speculation a request ends at least, where their time has come. It ends more than it

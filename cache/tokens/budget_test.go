@@ -368,10 +368,12 @@ func TestExactConcurrently(t *testing.T) {
 				}
 				truth := e.truth(t, r)
 				c := h.scheduler.Begin(h.pool.Snapshot(), r, 0)
-				if err := p.Produce(t.Context(), c); err != nil {
-					t.Error(err)
+				err := p.Produce(t.Context(), c)
+				got, _ := prompt.In(c).Get()
+				if got.Exact == (err != nil) {
+					t.Errorf("exact: %v, with the fault %v", got.Exact, err)
 				}
-				if got, _ := prompt.In(c).Get(); got.Exact {
+				if got.Exact {
 					exactly.Add(1)
 					if !slices.Equal(got.Tokens, truth) {
 						t.Errorf("%v, want %v", got.Tokens, truth)

@@ -2,7 +2,6 @@ package tokens
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -123,51 +122,70 @@ type attempt struct {
 	begun time.Time
 }
 
-// prompt finds the tokens of a request; nil where they are not known, and then the counts say why.
-func (x *exact) prompt(ctx context.Context, c *scheduling.Cycle, at *attempt) *memo.Prompt {
-	p, source := x.find(ctx, c, at)
-	if p == nil {
+// prompt finds the tokens of a request; nil where they are not known, and then the counts say why. The error is what kept
+// them from being known, where that is not the request itself.
+func (x *exact) prompt(ctx context.Context, c *scheduling.Cycle, at *attempt) (*memo.Prompt, error) {
+	p, source, err := x.find(ctx, c, at)
+	switch {
+	case c.Request.Trial:
+	case p == nil:
 		x.counts.inexact[source].Add(1)
-		return nil
+	default:
+		x.counts.exact[source].Add(1)
 	}
-	x.counts.exact[source].Add(1)
-	return p
+	return p, err
 }
 
 // find returns a request's tokens and where they come from, or nil and why there are none.
-func (x *exact) find(ctx context.Context, c *scheduling.Cycle, at *attempt) (p *memo.Prompt, source string) {
+func (x *exact) find(ctx context.Context, c *scheduling.Cycle, at *attempt) (p *memo.Prompt, source string, err error) {
 	r := c.Request
 	x.adopt(c.Snapshot)
 	if !render.Renders(r.Operation) || len(r.Model) > maxModelName {
-		return nil, reasonUnsupported
+		return nil, reasonUnsupported, nil
 	}
 	rd := x.takeReading()
 	defer x.readings.Put(rd)
 	if !rd.read(r, x.known.seed) {
-		return nil, reasonUnreadable
+		return nil, reasonUnreadable, nil
 	}
 	if _, stored := rd.doc.Last("previous_response_id"); stored {
-		return nil, reasonUnsupported
+		return nil, reasonUnsupported, nil
 	}
 	at.key, at.keyed, at.begun = rd.whole, true, time.Now()
-	demoted, sample := x.known.trust.demoted(r.Model)
-	if p = x.remembered(rd, at); p != nil {
-		x.counts.hits.Add(1)
+	demoted, sample := x.known.trust.demoted(r.Model, r.Trial)
+	p = x.remembered(rd, r, at)
+	x.lookedUp(r, p != nil)
+	if p != nil {
 		if demoted {
-			return nil, reasonDemoted
+			return nil, reasonDemoted, nil
 		}
-		return p, sourceMemo
+		return p, sourceMemo, nil
 	}
-	x.counts.misses.Add(1)
 	media := rd.media()
 	at.text = media == fields.MediaNone
 	if demoted {
 		if sample && len(r.Body) <= maxOwned {
 			at.job = x.sample(r, rd, c)
 		}
-		return nil, reasonDemoted
+		return nil, reasonDemoted, nil
 	}
-	budget := x.params.Timeout
+	return x.askFor(ctx, rd, c, media, at)
+}
+
+// lookedUp counts a look into the memo.
+func (x *exact) lookedUp(r *scheduling.Request, hit bool) {
+	switch {
+	case r.Trial:
+	case hit:
+		x.counts.hits.Add(1)
+	default:
+		x.counts.misses.Add(1)
+	}
+}
+
+// askFor asks an engine for a request's tokens.
+func (x *exact) askFor(ctx context.Context, rd *reading, c *scheduling.Cycle, media fields.Media, at *attempt) (p *memo.Prompt, source string, err error) {
+	r, budget := c.Request, x.params.Timeout
 	if media != fields.MediaNone {
 		budget = x.params.MMTimeout
 	}
@@ -175,31 +193,39 @@ func (x *exact) find(ctx context.Context, c *scheduling.Cycle, at *attempt) (p *
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = min(limit, left(time.Until(deadline)))
 	}
-	until := at.begun.Add(limit)
+	w := wait{until: at.begun.Add(limit), limit: limit, blame: limit >= budget/2 && !r.Trial}
 	for {
-		j, starts := x.job(rd, r, c, media, at)
-		if j == nil {
-			return nil, render.ReasonCanceled.String()
+		w.job, w.starts = x.job(rd, r, c, media, at)
+		if w.job == nil {
+			return nil, render.ReasonCanceled.String(), nil
 		}
-		p, source = x.wait(ctx, j, starts, until, limit >= budget/2, at)
-		if p != nil || starts || source != render.ReasonCanceled.String() || ctx.Err() != nil {
-			return p, source
+		p, source, err = w.wait(ctx, at)
+		if p != nil || w.starts || source != render.ReasonCanceled.String() || ctx.Err() != nil {
+			return p, source, err
 		}
 		// The request that the job was started for has left: another job is needed, or there was one already.
-		if again := x.remembered(rd, at); again != nil {
-			return again, sourceMemo
+		if again := x.remembered(rd, r, at); again != nil {
+			return again, sourceMemo, nil
 		}
 	}
 }
 
 // remembered is a prompt that was rendered before and would be rendered the same now, or nil.
-func (x *exact) remembered(rd *reading, at *attempt) *memo.Prompt {
-	p := x.known.memo.Get(rd.whole)
+func (x *exact) remembered(rd *reading, r *scheduling.Request, at *attempt) *memo.Prompt {
+	p := lookIn(x.known.memo, r)(rd.whole)
 	if p == nil || p.Epoch != memo.Epoch(at.begun) {
 		return nil
 	}
 	at.own, at.job, at.text, at.plain = p, nil, len(p.Features) == 0, p.Plain
 	return p
+}
+
+// lookIn is how a request looks into the memo: one that is only tried leaves no trace in it.
+func lookIn(m *memo.Store, r *scheduling.Request) func(memo.Key) *memo.Prompt {
+	if r.Trial {
+		return m.Peek
+	}
+	return m.Get
 }
 
 func (x *exact) takeReading() *reading {
@@ -208,46 +234,6 @@ func (x *exact) takeReading() *reading {
 	}
 	return &reading{}
 }
-
-// wait waits for a job. blame says that its servers are to be blamed if it takes too long. One that somebody has waited for
-// in vain for as long as anybody would is not waited for again: prompts that are the same would each pay for a server that
-// hangs, and it would be blamed for one of them only.
-func (x *exact) wait(ctx context.Context, j *job, starts bool, until time.Time, blame bool, at *attempt) (p *memo.Prompt, source string) {
-	if j.overdue.Load() {
-		if p = j.result(); p == nil {
-			at.job = j
-			return nil, render.ReasonTimeout.String()
-		}
-	}
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
-	reason := render.ReasonTimeout
-	select {
-	case <-j.done:
-		at.own = j.prompt
-		if starts {
-			j.call.Expire(false) // a transport may be reading the body still
-		}
-		return j.prompt, j.source
-	case <-timer.C:
-	case <-ctx.Done():
-		blame = false
-		if errors.Is(ctx.Err(), context.Canceled) {
-			reason = render.ReasonCanceled
-		}
-	}
-	at.job = j
-	if blame {
-		j.overdue.Store(true)
-	}
-	if starts && !j.call.Expire(blame) {
-		j.cancel()
-	}
-	return nil, reason.String()
-}
-
-// left is how much of a time may be waited: the producers behind this one need some of it.
-func left(remaining time.Duration) time.Duration { return remaining - remaining/8 }
 
 // check compares what was found with what the engine says of the prompt.
 func (x *exact) check(f *scheduling.Flight, at *attempt) {

@@ -35,12 +35,15 @@ type job struct {
 	verify bool   // the parts are for comparing; they are the job's own
 	keep   bool   // the prompt may be kept in the memo
 	plain  bool
+	trial  bool // nobody sent the request that it was started for
+	wanted bool // a request that somebody sent waits for it; guarded by the lock of x
 
 	overdue atomic.Bool // somebody has waited for it in vain
 
 	done   chan struct{} // closed once what follows is set
 	prompt *memo.Prompt
 	source string // where it comes from, or why there is none
+	err    error  // the same
 }
 
 // parts are a conversation in parts.
@@ -63,12 +66,12 @@ func (j *job) result() *memo.Prompt {
 // job returns the job for a request: one that is under way for the same prompt already, or a new one (starts). nil once
 // the plugin is closed.
 func (x *exact) job(rd *reading, r *scheduling.Request, c *scheduling.Cycle, media fields.Media, at *attempt) (j *job, starts bool) {
-	if j := x.running(rd.whole); j != nil {
+	if j := x.running(rd.whole, r.Trial); j != nil {
 		return j, false
 	}
 	j = &job{
 		x: x, key: rd.whole, model: r.Model, call: x.client.NewCall(), random: c.Rand(x.stream),
-		keep: media != fields.MediaRemote, done: make(chan struct{}),
+		keep: media != fields.MediaRemote, trial: r.Trial, wanted: !r.Trial, done: make(chan struct{}),
 	}
 	x.plan(j, rd, r, media)
 	at.plain = j.plain
@@ -79,10 +82,15 @@ func (x *exact) job(rd *reading, r *scheduling.Request, c *scheduling.Cycle, med
 	return x.start(j, timeout+lateFor)
 }
 
-func (x *exact) running(key memo.Key) *job {
+// running is the job that is under way for a prompt, or nil.
+func (x *exact) running(key memo.Key, trial bool) *job {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.jobs[key]
+	j := x.jobs[key]
+	if j != nil && !trial {
+		j.wanted = true
+	}
+	return j
 }
 
 // start runs a job, unless one for the same prompt is under way.
@@ -90,6 +98,9 @@ func (x *exact) start(j *job, timeout time.Duration) (running *job, starts bool)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if other := x.jobs[j.key]; other != nil || x.closed {
+		if other != nil && j.wanted {
+			other.wanted = true
+		}
 		j.release()
 		return other, false
 	}
@@ -109,7 +120,7 @@ func (x *exact) plan(j *job, rd *reading, r *scheduling.Request, media fields.Me
 	if !x.params.prefixMemo() || !rd.listed {
 		return
 	}
-	known, messages := rd.beginning(x.known.memo)
+	known, messages := rd.beginning(lookIn(x.known.memo, r))
 	j.plain = (known == nil || known.Plain) && rd.plainFrom(messages)
 	if known == nil || !j.plain || known.Prompts != 1 {
 		return
@@ -118,7 +129,11 @@ func (x *exact) plan(j *job, rd *reading, r *scheduling.Request, media fields.Me
 	if !ok || len(r.Body)-(c.dropped.End-c.dropped.Start) > maxOwned {
 		return
 	}
-	decision := x.known.classes.Decide(r.Model, c.shape)
+	decide := x.known.classes.Decide
+	if r.Trial {
+		decide = x.known.classes.Foresee
+	}
+	decision := decide(r.Model, c.shape)
 	if decision == memo.Render {
 		return
 	}
@@ -167,7 +182,7 @@ func (x *exact) sample(r *scheduling.Request, rd *reading, c *scheduling.Cycle) 
 	media := rd.media()
 	j := &job{
 		x: x, key: rd.whole, model: r.Model, call: x.client.NewCall(), random: c.Rand(x.stream),
-		whole: rd.query(asked, media), keep: media != fields.MediaRemote, done: make(chan struct{}),
+		whole: rd.query(asked, media), keep: media != fields.MediaRemote, wanted: true, done: make(chan struct{}),
 	}
 	j, _ = x.start(j, lateFor)
 	return j
@@ -197,7 +212,7 @@ func (j *job) run() {
 
 // finish tells the waiters what was found.
 func (j *job) finish(a render.Answer, joined bool, begun time.Time, err error) {
-	j.source = render.ReasonOf(err).String()
+	j.source, j.err = render.ReasonOf(err).String(), err
 	if err == nil {
 		j.prompt = &memo.Prompt{
 			Tokens: a.Tokens, Features: a.Features, Count: a.Count, Prompts: a.Prompts,
@@ -211,11 +226,11 @@ func (j *job) finish(a render.Answer, joined bool, begun time.Time, err error) {
 		default:
 			j.source = sourceRender
 		}
-		if j.keep {
-			j.x.known.memo.Put(j.key, j.prompt)
-		}
 	}
 	j.x.mu.Lock()
+	if j.prompt != nil && j.keep && j.wanted {
+		j.x.known.memo.Put(j.key, j.prompt)
+	}
 	delete(j.x.jobs, j.key)
 	j.x.mu.Unlock()
 	close(j.done)
@@ -270,8 +285,10 @@ func (j *job) join(call *render.Call) (a render.Answer, refused bool, err error)
 		return a, true, nil
 	}
 	if !ok || len(anchor.Features)+len(answer.Features) > 0 {
-		j.x.counts.joins[joinRefused].Add(1)
-		j.x.known.classes.Refused(j.model, j.parts.shape)
+		if !j.trial {
+			j.x.counts.joins[joinRefused].Add(1)
+			j.x.known.classes.Refused(j.model, j.parts.shape)
+		}
 		return a, true, nil
 	}
 	return render.Answer{Tokens: tokens, Count: len(tokens), Prompts: 1, Tokenized: answer.Tokenized}, false, nil

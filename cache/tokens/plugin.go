@@ -124,44 +124,57 @@ func (p *Producer) SnapshotChanged(s *scheduling.Snapshot) {
 	}
 }
 
-// Produce publishes the request's TokenizedPrompt. It is never an error: what is not known is estimated.
-func (p *Producer) Produce(ctx context.Context, c *scheduling.Cycle) error {
+// Produce publishes the request's TokenizedPrompt. What is not known is estimated: an error says why tokens that were to be
+// known are not.
+func (p *Producer) Produce(ctx context.Context, c *scheduling.Cycle) (fault error) {
 	r := c.Request
-	bytesPerToken := p.table.of(r.Model, p.params.BytesPerToken)
-	out := scheduling.TokenizedPrompt{BytesPerToken: bytesPerToken}
+	out := scheduling.TokenizedPrompt{BytesPerToken: p.table.of(r.Model, p.params.BytesPerToken)}
 	switch {
 	case r.TokenCount > 0:
 		out.Tokens, out.Count, out.Exact = r.Tokens, r.TokenCount, r.PromptBytes == 0
-		out.Count += estimate(r.PromptBytes, bytesPerToken)
-		if p.exact != nil && out.Exact {
+		out.Count += estimate(r.PromptBytes, out.BytesPerToken)
+		if p.exact != nil && out.Exact && !r.Trial {
 			p.exact.counts.exact[sourceIDs].Add(1)
 		}
-	case len(r.Body) > 0 && p.ask(ctx, c, &out):
+	case len(r.Body) == 0:
+		p.estimate(r, &out)
+	default:
+		if fault = p.ask(ctx, c, &out); !out.Exact {
+			p.estimate(r, &out)
+		}
+	}
+	p.prompt.In(c).Set(out)
+	return fault
+}
+
+// estimate fills in how many tokens a prompt may have.
+func (p *Producer) estimate(r *scheduling.Request, out *scheduling.TokenizedPrompt) {
+	switch {
 	case r.PromptBytes > 0:
-		out.Count = estimate(r.PromptBytes, bytesPerToken)
+		out.Count = estimate(r.PromptBytes, out.BytesPerToken)
 	case len(r.Body) > 0:
-		p.table.guessed.Add(1)
-		out.Count = min(maxGuess, estimate(len(r.Body), bytesPerToken))
+		if !r.Trial {
+			p.table.guessed.Add(1)
+		}
+		out.Count = min(maxGuess, estimate(len(r.Body), out.BytesPerToken))
 	default:
 		out.Exact = true // no body, no tokens
 	}
-	p.prompt.In(c).Set(out)
-	return nil
 }
 
 // ask fills in a prompt's tokens where an engine is asked for them and they are known in time.
-func (p *Producer) ask(ctx context.Context, c *scheduling.Cycle, out *scheduling.TokenizedPrompt) bool {
+func (p *Producer) ask(ctx context.Context, c *scheduling.Cycle, out *scheduling.TokenizedPrompt) error {
 	if p.exact == nil {
-		return false
+		return nil
 	}
 	var at attempt
-	found := p.exact.prompt(ctx, c, &at)
+	found, fault := p.exact.prompt(ctx, c, &at)
 	p.attempt.In(c).Set(at)
 	if found == nil {
-		return false
+		return fault
 	}
 	out.Tokens, out.Features, out.Count, out.Exact = found.Tokens, found.Features, found.Count, true
-	return true
+	return nil
 }
 
 // estimate is the number of tokens in so many bytes: at least 1 where there are any.

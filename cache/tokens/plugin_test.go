@@ -30,6 +30,7 @@ type harness struct {
 	registry  *prometheus.Registry
 	types     []scheduling.PluginType
 	scheduler *scheduling.Scheduler
+	fault     error // of the last request
 }
 
 func newHarness(t testing.TB, change func(*Parameters)) *harness {
@@ -80,6 +81,10 @@ func (h *harness) askWithin(ctx context.Context, r *scheduling.Request) (schedul
 	c := h.scheduler.Begin(h.pool.Snapshot(), r, 0)
 	defer h.scheduler.End(c)
 	h.scheduler.Produce(ctx, c)
+	h.fault = nil
+	for _, f := range c.Faults {
+		h.fault = f.Err
+	}
 	got, ok := h.scheduler.Plugin("first").(*firstPicker).prompt.In(c).Get()
 	if !ok {
 		h.t.Fatal("nothing is published")

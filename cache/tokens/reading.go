@@ -139,9 +139,9 @@ func isSystem(m fields.Message) bool {
 const lookBack = 16
 
 // beginning is the longest beginning of the conversation that the memo holds, and its number of messages.
-func (rd *reading) beginning(store *memo.Store) (*memo.Prompt, int) {
+func (rd *reading) beginning(look func(memo.Key) *memo.Prompt) (*memo.Prompt, int) {
 	for i := len(rd.keys) - 2; i >= 0 && i >= len(rd.keys)-1-lookBack; i-- {
-		if known := store.Get(rd.keys[i]); known != nil {
+		if known := look(rd.keys[i]); known != nil {
 			return known, i + 1
 		}
 	}

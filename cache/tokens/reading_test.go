@@ -53,7 +53,7 @@ func FuzzReading(f *testing.F) {
 				check("render", rd.query("other", media, fields.Edit{At: c.dropped}, fields.Edit{At: c.behind}).Render)
 			}
 		}
-		if known, n := rd.beginning(memo.NewStore(1 << 20)); known != nil || n != 0 {
+		if known, n := rd.beginning(memo.NewStore(1 << 20).Get); known != nil || n != 0 {
 			t.Fatal("an empty memo holds a beginning")
 		}
 		again := &reading{}

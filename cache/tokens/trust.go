@@ -43,16 +43,20 @@ func newTrust(models int, logger *slog.Logger) *trust {
 }
 
 // demoted reports whether a model's tokens are not to be used, and, where they are not, whether this request is one to
-// compare. A model that no engine has answered for is believed.
-func (t *trust) demoted(model string) (demoted, sample bool) {
-	r, ok := t.models.Get(model)
+// compare. A model that no engine has answered for is believed. One that is only tried is none to compare.
+func (t *trust) demoted(model string, trial bool) (demoted, sample bool) {
+	look := t.models.Get
+	if trial {
+		look = t.models.Peek
+	}
+	r, ok := look(model)
 	if !ok {
 		return false, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.demoted {
-		return false, false
+	if !r.demoted || trial {
+		return r.demoted, false
 	}
 	r.skipped++
 	return true, r.skipped%sampleEvery == 0

@@ -22,7 +22,7 @@ func TestTrust(t *testing.T) {
 	tr := newTrust(10, Options{}.logger())
 	is := func(want bool, when string) {
 		t.Helper()
-		if got, _ := tr.demoted("m"); got != want {
+		if got, _ := tr.demoted("m", false); got != want {
 			t.Fatalf("demoted: %v %s", got, when)
 		}
 	}
@@ -62,7 +62,7 @@ func TestTrust(t *testing.T) {
 	tr.check("m", false)
 	samples := 0
 	for range 10 * sampleEvery {
-		if _, sample := tr.demoted("m"); sample {
+		if _, sample := tr.demoted("m", false); sample {
 			samples++
 		}
 	}

@@ -26,10 +26,11 @@ type Draft struct {
 // ErrDraft is what is wrong with a draft itself: an engine, or Sluice before it, would refuse it.
 var ErrDraft = errors.New("the request would be refused")
 
-// DryRun decides about a draft as about a request, but charges nothing and learns nothing. look may read the cycle until it
+// DryRun decides about a draft as about a request, but charges nothing and learns nothing (see scheduling.Request.Trial):
+// no engine computes it. An engine may be asked for its tokens, where exact ones are configured. look may read the cycle until it
 // returns; where nothing can be picked it has no Picks. The error is ErrDraft or ctx's.
 func (s *Server) DryRun(ctx context.Context, d Draft, look func(c *scheduling.Cycle)) error {
-	r := scheduling.Request{ID: s.nextID.Add(1), Operation: openai.OperationOf(d.Path), Headers: d.Headers, Choices: 1}
+	r := scheduling.Request{ID: s.nextID.Add(1), Operation: openai.OperationOf(d.Path), Headers: d.Headers, Choices: 1, Trial: true}
 	if len(d.Body) > s.cfg.MaxRequestBodyBytes {
 		return fmt.Errorf("%w: its body has %d bytes, more than maxRequestBodyBytes (%d)", ErrDraft, len(d.Body), s.cfg.MaxRequestBodyBytes)
 	}

@@ -78,6 +78,18 @@ func (c *Classes) Decide(model string, shape uint64) Decision {
 	return Combine
 }
 
+// Foresee is Decide for a conversation that is only tried: one that is not joined for sure is rendered, and nothing is
+// counted.
+func (c *Classes) Foresee(model string, shape uint64) Decision {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok := c.classes.Peek(classKey{model, shape})
+	if !ok || c.disabled.Contains(model) || k.refused >= refusalsToRest || k.agreed < agreementsToJoin {
+		return Render
+	}
+	return Combine
+}
+
 func (c *Classes) of(model string, shape uint64) *class {
 	key := classKey{model, shape}
 	k, ok := c.classes.Get(key)

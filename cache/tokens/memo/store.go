@@ -101,6 +101,16 @@ func (s *Store) Get(k Key) *Prompt {
 	return e.prompt
 }
 
+// Peek is Get, but uses the prompt no more recently.
+func (s *Store) Peek(k Key) *Prompt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[k]; e != nil {
+		return e.prompt
+	}
+	return nil
+}
+
 // Put keeps a prompt, in the place of the one that its key had. One that takes more than an eighth of the store is not
 // kept.
 func (s *Store) Put(k Key, p *Prompt) {

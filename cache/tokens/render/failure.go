@@ -3,6 +3,7 @@ package render
 import (
 	"errors"
 	"fmt"
+	"net/http"
 )
 
 // Reason says why there are no tokens.
@@ -56,6 +57,15 @@ func (f *Failure) Error() string {
 		return fmt.Sprintf("render: %v %d", f.Reason, f.Status)
 	}
 	return "render: " + f.Reason.String()
+}
+
+// OfRequest reports whether it is for the request itself that there are no tokens: servers and the way to them are well.
+func (f *Failure) OfRequest() bool {
+	switch f.Reason {
+	case ReasonTooLarge, ReasonUnfaithful:
+		return true
+	}
+	return f.Reason == ReasonStatus && f.Status != http.StatusNotFound && f.verdict() == succeeded
 }
 
 // Unwrap returns Err.
