@@ -4,9 +4,12 @@ package cache
 
 // Stats is how large an index is.
 type Stats struct {
-	// Entries are the distinct blocks in it, or runs of blocks.
+	// Entries are the distinct blocks in it, or runs of blocks. An index that follows events counts the places as well that it
+	// keeps for a while, within bounds, although nobody is believed to hold them: of blocks that an engine removed and may still
+	// announce a copy of, of blocks that turned out not to be cached, and of blocks before one that is held.
 	Entries int
-	// HolderEntries are the same, counted once for every endpoint that has each.
+	// HolderEntries are the blocks, or runs, that endpoints are believed to hold, counted once for every one of them: by the
+	// engine's word, and because a prompt was sent there.
 	HolderEntries int
 	// Bytes is its memory; where it is not counted, an estimate.
 	Bytes int

@@ -7,7 +7,7 @@ import (
 
 // Producer fills the columns and values that it declared, before the decision and outside any lock. It may do I/O,
 // bounded by ctx; whatever it could not find out stays absent. An error is counted by the caller and never fails the
-// request.
+// request; where it is that ctx is over, it is ctx's cause, which decisions show.
 type Producer interface {
 	Produce(ctx context.Context, c *Cycle) error
 }

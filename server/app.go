@@ -301,8 +301,7 @@ func (a *App) Run(ctx context.Context, force <-chan struct{}) error {
 	if a.watcher != nil {
 		g.Go(func() error { a.watcher.Run(background); return nil })
 	}
-	a.logger.Info("serving", "grpc", a.Addr().String(), "admin", a.AdminAddr().String(), "tls", a.keeper != nil,
-		"config", a.current.Load().file.Name, "config_hash", a.current.Load().hash)
+	a.logger.Info("serving", a.described()...)
 	select {
 	case <-ctx.Done():
 	case <-a.asked:
@@ -313,6 +312,22 @@ func (a *App) Run(ctx context.Context, force <-chan struct{}) error {
 	stop()
 	err := g.Wait()
 	return errors.Join(err, a.closeAll(context.WithoutCancel(ctx)))
+}
+
+// described is what the start log says of the process.
+func (a *App) described() []any {
+	running := a.current.Load()
+	all := []any{
+		"grpc", a.Addr().String(), "admin", a.AdminAddr().String(), "tls", a.keeper != nil, "admin_tls", a.adminKeeper != nil,
+		"config", running.file.Name, "config_hash", running.hash,
+	}
+	if l := a.started.Telemetry.DecisionLog; a.decisionLog != nil {
+		all = append(all, "decision_log", l.Path, "decision_log_format", string(l.Format))
+	}
+	if e := a.tracing.Exporter(); e != "" {
+		all = append(all, "trace_exporter", e)
+	}
+	return all
 }
 
 // certificateRecheck is how often the certificate files are looked at even without an event: what is written into the

@@ -187,6 +187,26 @@ func TestConfigHashIsShown(t *testing.T) {
 	}
 }
 
+// TestStartLog: the line that says that it serves says what it does beside.
+func TestStartLog(t *testing.T) {
+	t.Setenv("OTEL_TRACES_EXPORTER", "console")
+	folder := filepath.Join(t.TempDir(), "decisions")
+	for file, want := range map[string]string{
+		"": "admin_tls=false config=",
+		"telemetry: {decisionLog: {path: " + folder + ", format: parquet}}\n": " decision_log=" + folder + " decision_log_format=parquet trace_exporter=console\n",
+	} {
+		var log strings.Builder
+		p := launch(t, file, func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		p.stop()
+		if err := p.wait(t); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(log.String(), want) || (file == "") == strings.Contains(log.String(), "decision_log") {
+			t.Errorf("%q is not logged:\n%s", want, log.String())
+		}
+	}
+}
+
 func TestNoEndpointsIsWarnedAbout(t *testing.T) {
 	var log strings.Builder
 	p := launch(t, "", func(o *Options) {

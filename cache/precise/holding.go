@@ -11,7 +11,7 @@ func (p *Producer) Stats() cache.Stats {
 	v := p.hub.view()
 	s := &p.hub.stats
 	stats := cache.Stats{
-		Entries: v.sizes.Positions, HolderEntries: int(s.blocks.Load()), Bytes: v.sizes.Bytes + v.tables,
+		Entries: v.sizes.Positions, HolderEntries: int(s.blocks.Load()) + v.routed, Bytes: v.sizes.Bytes + v.tables,
 		Evicted: s.evicted.Load(), Sources: make(map[string]int, len(v.states)),
 	}
 	for state, n := range v.states {

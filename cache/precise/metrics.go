@@ -23,7 +23,7 @@ func desc(name, help string, labels []string) *prometheus.Desc {
 var (
 	descSources = desc("sluice_kv_sources",
 		"Engines (endpoints, data-parallel ranks) whose KV events are followed, by how far their knowledge can be trusted.", labelState)
-	descDistinct    = desc("sluice_kv_index_blocks", "Distinct KV blocks in the precise prefix index.", label)
+	descDistinct    = desc("sluice_kv_index_blocks", "Distinct KV blocks in the precise prefix index, with the places that are kept for blocks that are gone.", label)
 	descHeld        = desc("sluice_kv_index_holder_blocks", "KV blocks in the precise prefix index, counted once for every engine and tier that has them.", label)
 	descChains      = desc("sluice_kv_index_chains", "Runs of blocks that the precise prefix index consists of.", label)
 	descBytes       = desc("sluice_kv_index_bytes", "Memory of the precise prefix index with the tables of all engines.", label)

@@ -48,7 +48,7 @@ only (telemetry.maxDecisionBytes). docs/explain.md reads an answer line by line.
   sluice explain                          the newest decision
   sluice explain 5d0f8b1c-2f6e            all decisions with this x-request-id
   sluice explain --last 20 -o json | jq -r .reason
-  sluice explain - < body.json            where would this request go? Nothing is sent
+  sluice explain - < body.json            where would this request go? No engine computes it
   sluice explain - --header x-session-id:42 --subset 10.0.0.5:8000,10.0.0.6:8000 < body.json
   sluice explain --admin sluice.example:9090 --ca ca.pem --cert me.pem --key me.key`
 }

@@ -213,7 +213,7 @@ func TestExplainABody(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
-	for _, want := range []string{"Dry run  nothing was sent", "\n  request id      mine\n", "model llama", "\n>  engine-1  picked", "engine-0  not allowed"} {
+	for _, want := range []string{"Dry run  no engine computed it", "\n  request id      mine\n", "model llama", "\n>  engine-1  picked", "engine-0  not allowed"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}

@@ -23,7 +23,7 @@ func Reason(d *decisionv1.Decision) string {
 	}
 	add(n.picked(d))
 	for _, g := range d.GetGates() {
-		add(n.gate(g))
+		add(n.gate(d, g))
 	}
 	add(n.margin(d))
 	for _, f := range d.GetFaults() {
@@ -106,12 +106,15 @@ func (n endpoints) picked(d *decisionv1.Decision) string {
 }
 
 // gate is a verdict in words.
-func (n endpoints) gate(g *decisionv1.GateReport) string {
+func (n endpoints) gate(d *decisionv1.Decision, g *decisionv1.GateReport) string {
 	name := g.GetFilter()
 	switch g.GetVerdict() {
 	case decisionv1.GateVerdict_GATE_VERDICT_EXPLORED:
 		return name + " explored: this request was drawn to seed a cache elsewhere"
 	case decisionv1.GateVerdict_GATE_VERDICT_NO_STICKY:
+		if !HeldKnown(d) {
+			return name + " let all pass: what anybody holds of the prompt is not known"
+		}
 		return name + " let all pass: nobody holds enough of the prompt"
 	case decisionv1.GateVerdict_GATE_VERDICT_MISSING_SIGNAL:
 		return name + " kept to who holds the prompt: the load of one side is not known"
@@ -126,6 +129,17 @@ func (n endpoints) gate(g *decisionv1.GateReport) string {
 	case decisionv1.GateVerdict_GATE_VERDICT_UNSPECIFIED, decisionv1.GateVerdict_GATE_VERDICT_NONE:
 	}
 	return ""
+}
+
+// HeldKnown reports whether it was known of any endpoint that could have been picked what it holds of the prompt; not so, for
+// example, where nothing was looked up because the time ran out.
+func HeldKnown(d *decisionv1.Decision) bool {
+	for _, e := range d.GetCandidates() {
+		if len(e.GetPrefixCacheMatches()) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // gap is how the best endpoint that holds the prompt compares with the best other one.

@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -11,6 +12,7 @@ import (
 type deadline struct {
 	context.Context // the parent
 	at              time.Time
+	timeout         time.Duration
 
 	mu     sync.Mutex
 	waited context.Context // what the parent knows of; nil until somebody waits
@@ -19,7 +21,38 @@ type deadline struct {
 }
 
 func newDeadline(parent context.Context, timeout time.Duration) *deadline {
-	return &deadline{Context: parent, at: time.Now().Add(timeout)}
+	return &deadline{Context: parent, at: time.Now().Add(timeout), timeout: timeout}
+}
+
+// errProduceTimeout is the cause of a deadline's end: what decisions say of the producers that had no time.
+type errProduceTimeout time.Duration
+
+// Error implements error.
+func (e errProduceTimeout) Error() string {
+	return fmt.Sprintf("server.produceTimeout ran out (%v)", time.Duration(e))
+}
+
+// Is makes it context.DeadlineExceeded, too.
+func (errProduceTimeout) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// Value is the parent's. To package context it is what the parent knows of, where that is anything: so are the end's cause
+// and what hangs on the deadline found.
+func (d *deadline) Value(key any) any {
+	d.mu.Lock()
+	waited := d.waited
+	d.mu.Unlock()
+	if waited != nil {
+		return waited.Value(key)
+	}
+	return d.Context.Value(key)
+}
+
+// arm makes the deadline known to the parent. The lock is held.
+func (d *deadline) arm() {
+	d.waited, d.stop = context.WithDeadlineCause(d.Context, d.at, errProduceTimeout(d.timeout))
+	if d.over {
+		d.stop()
+	}
 }
 
 // Deadline is the time at which the context ends.
@@ -35,10 +68,7 @@ func (d *deadline) Done() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.waited == nil {
-		d.waited, d.stop = context.WithDeadline(d.Context, d.at)
-		if d.over {
-			d.stop()
-		}
+		d.arm()
 	}
 	return d.waited.Done()
 }
@@ -57,6 +87,7 @@ func (d *deadline) Err() error {
 		return err
 	}
 	if !time.Now().Before(d.at) {
+		d.arm()
 		return context.DeadlineExceeded
 	}
 	return nil

@@ -14,10 +14,11 @@ func TestDeadline(t *testing.T) {
 		end   func(d *deadline, stopParent context.CancelFunc)
 		after time.Duration // from the start
 		want  error
+		cause string
 	}{
-		"nothing ends it early": {func(*deadline, context.CancelFunc) {}, timeout, context.DeadlineExceeded},
-		"cancelled":             {func(d *deadline, _ context.CancelFunc) { d.cancel() }, 0, context.Canceled},
-		"the parent ends":       {func(_ *deadline, stopParent context.CancelFunc) { stopParent() }, 0, context.Canceled},
+		"nothing ends it early": {func(*deadline, context.CancelFunc) {}, timeout, context.DeadlineExceeded, "server.produceTimeout ran out (100ms)"},
+		"cancelled":             {func(d *deadline, _ context.CancelFunc) { d.cancel() }, 0, context.Canceled, "context canceled"},
+		"the parent ends":       {func(_ *deadline, stopParent context.CancelFunc) { stopParent() }, 0, context.Canceled, "context canceled"},
 	} {
 		for _, waiting := range []string{"before", "after", "never"} {
 			t.Run(name+", waited for "+waiting, func(t *testing.T) {
@@ -47,6 +48,9 @@ func TestDeadline(t *testing.T) {
 					}
 					if err := d.Err(); !errors.Is(err, tt.want) {
 						t.Errorf("over with %v, want %v", err, tt.want)
+					}
+					if err := context.Cause(d); err == nil || err.Error() != tt.cause || !errors.Is(err, tt.want) {
+						t.Errorf("the cause is %v, want %q", err, tt.cause)
 					}
 				})
 			})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -38,6 +39,9 @@ func TestDryRun(t *testing.T) {
 		var picks []int
 		if err := b.server.DryRun(t.Context(), tc.draft, func(c *scheduling.Cycle) {
 			r := c.Request
+			if !r.Trial {
+				t.Errorf("%s: producers take it for a request that somebody sent", name)
+			}
 			got = scheduling.Request{Operation: r.Operation, Model: r.Model, PromptBytes: r.PromptBytes, Choices: r.Choices, Stream: r.Stream}
 			picks = append(picks, c.Picks...)
 		}); err != nil {
@@ -77,5 +81,26 @@ func TestDryRunThatWouldBeRefused(t *testing.T) {
 	cancel()
 	if err := b.server.DryRun(gone, Draft{}, never); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Producers that had no time say whose bound it was, and what they would have known is not known of anybody.
+func TestTimeForProducersRunsOut(t *testing.T) {
+	b := newBench(t, options{
+		produce:   func(ctx context.Context) { <-ctx.Done() },
+		configure: func(c *Config) { c.ProduceTimeout = 30 * time.Millisecond },
+	})
+	draft := Draft{Path: "/v1/chat/completions", Body: []byte(chat(4000))}
+	if err := b.server.DryRun(t.Context(), draft, func(c *scheduling.Cycle) {
+		if len(c.Faults) == 0 {
+			t.Error("no producer is skipped")
+		}
+		for _, f := range c.Faults {
+			if f.Err.Error() != "server.produceTimeout ran out (30ms)" || !errors.Is(f.Err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v", f.Producer, f.Err)
+			}
+		}
+	}); err != nil {
+		t.Error(err)
 	}
 }

@@ -117,8 +117,8 @@ func (p *promptValue) Produce(ctx context.Context, c *scheduling.Cycle) error {
 	if p.produce != nil {
 		p.produce(ctx)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	n := c.Request.PromptBytes / 4
 	if c.Request.TokenCount > 0 {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
-	"strings"
 
 	"go.opentelemetry.io/contrib/exporters/autoexport"
 	"go.opentelemetry.io/otel"
@@ -17,26 +15,26 @@ import (
 )
 
 // Tracing is a tracer provider set up by the standard OTEL_* variables.
-type Tracing struct{ provider *sdktrace.TracerProvider }
-
-// The values of OTEL_TRACES_SAMPLER that do not follow the caller's decision; every other one does.
-const (
-	alwaysOn  = "always_on"
-	alwaysOff = "always_off"
-	ofRatio   = "traceidratio"
-)
-
-func sampler() string { return strings.ToLower(strings.TrimSpace(os.Getenv("OTEL_TRACES_SAMPLER"))) }
+type Tracing struct {
+	provider *sdktrace.TracerProvider
+	exporter string
+}
 
 // NewTracing reads OTEL_TRACES_EXPORTER, OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME and their
 // relatives; service is the service's name where they give none. Tracing is off, at no cost, unless an exporter or an OTLP
-// endpoint is set, and when OTEL_SDK_DISABLED is true or the sampler is always_off.
+// endpoint is set, and when OTEL_SDK_DISABLED is true or the sampler is always_off. The error names the variable that has a
+// value that it cannot have.
 //
 // What goes wrong while exporting is logged.
 func NewTracing(ctx context.Context, service string, logger *slog.Logger) (*Tracing, error) {
-	exporterSet := os.Getenv("OTEL_TRACES_EXPORTER") != "" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" ||
-		os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
-	if !exporterSet || os.Getenv("OTEL_TRACES_EXPORTER") == "none" || os.Getenv("OTEL_SDK_DISABLED") == "true" || sampler() == alwaysOff {
+	named := exporterOf()
+	if named == "" {
+		return &Tracing{}, nil
+	}
+	if err := checkVariables(named); err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	if sampler() == alwaysOff {
 		return &Tracing{}, nil
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("tracing", "error", err) }))
@@ -48,7 +46,7 @@ func NewTracing(ctx context.Context, service string, logger *slog.Logger) (*Trac
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
-	return &Tracing{provider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res))}, nil
+	return &Tracing{sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res)), named}, nil
 }
 
 // resourceOf describes the process. What the environment says of it goes before service.
@@ -64,6 +62,9 @@ func (t *Tracing) Tracer() trace.Tracer {
 	}
 	return t.provider.Tracer("github.com/sluice-epp/sluice")
 }
+
+// Exporter is the exporter's name, as OTEL_TRACES_EXPORTER has it; empty when tracing is off.
+func (t *Tracing) Exporter() string { return t.exporter }
 
 // FollowsCallers reports whether a request whose caller has a trace that is not recorded is never recorded either.
 func (t *Tracing) FollowsCallers() bool {

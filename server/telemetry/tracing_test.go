@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -18,7 +19,7 @@ func TestFollowsCallers(t *testing.T) {
 		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, Remote: true,
 	}))
 	for sampler, want := range map[string]bool{
-		"": true, "parentbased_always_on": true, "parentbased_traceidratio": true, "PARENTBASED_ALWAYS_OFF": true, "nonsense": true,
+		"": true, "parentbased_always_on": true, "parentbased_traceidratio": true, "PARENTBASED_ALWAYS_OFF": true,
 		"always_on": false, " Always_On ": false, "traceidratio": false,
 	} {
 		t.Run(sampler, func(t *testing.T) {
@@ -40,6 +41,56 @@ func TestFollowsCallers(t *testing.T) {
 			_, s := sdktrace.NewTracerProvider().Tracer("test").Start(unrecorded, "x")
 			if s.IsRecording() == want {
 				t.Errorf("the SDK records below a caller that is not recorded: %v", s.IsRecording())
+			}
+		})
+	}
+}
+
+// A value that a variable cannot have is named with its variable, what it could be, and what is nearest to it.
+func TestVariables(t *testing.T) {
+	const wantExporter, wantSampler = "tracing: OTEL_TRACES_EXPORTER: must be one of otlp, console, none, got ",
+		"tracing: OTEL_TRACES_SAMPLER: must be one of always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, parentbased_traceidratio, got "
+	const wantArg = "tracing: OTEL_TRACES_SAMPLER_ARG: must be a number from 0 to 1, the share of requests that OTEL_TRACES_SAMPLER="
+	for _, tc := range []struct{ exporter, endpoint, protocol, sampler, arg, want, on string }{
+		{want: "", on: ""},
+		{exporter: "otlp", on: "otlp"},
+		{endpoint: "http://127.0.0.1:1", protocol: "grpc", sampler: " Parentbased_TraceIDRatio ", arg: " 0.25", on: "otlp"},
+		{exporter: "console", protocol: "nonsense", sampler: "always_on", arg: "nonsense", on: "console"},
+		{exporter: "none", sampler: "nonsense"},
+		{sampler: "nonsense"}, // nothing is traced
+		{exporter: "otlp", sampler: "always_off"},
+		{exporter: "otpl", want: wantExporter + `"otpl" (did you mean "otlp"?)`},
+		{exporter: "otpl", sampler: "always_off", want: wantExporter + `"otpl" (did you mean "otlp"?)`},
+		{exporter: "zipkin", want: wantExporter + `"zipkin"`},
+		{exporter: "otlp", protocol: "http", want: `tracing: OTEL_EXPORTER_OTLP_PROTOCOL: must be one of grpc, http/protobuf, got "http"`},
+		{exporter: "console", sampler: "parentbased_ratio", want: wantSampler + `"parentbased_ratio"`},
+		{exporter: "console", sampler: "always-off", want: wantSampler + `"always-off" (did you mean "always_off"?)`},
+		{exporter: "console", sampler: "traceidratio", arg: "1%", want: wantArg + `traceidratio records, got "1%"`},
+		{exporter: "console", sampler: "parentbased_traceidratio", arg: "-1", want: wantArg + `parentbased_traceidratio records, got "-1"`},
+		{exporter: "console", sampler: "traceidratio", arg: "NaN", want: wantArg + `traceidratio records, got "NaN"`},
+	} {
+		t.Run(tc.exporter+" "+tc.sampler+" "+tc.arg, func(t *testing.T) {
+			t.Setenv("OTEL_TRACES_EXPORTER", tc.exporter)
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", tc.endpoint)
+			t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", tc.protocol)
+			t.Setenv("OTEL_TRACES_SAMPLER", tc.sampler)
+			t.Setenv("OTEL_TRACES_SAMPLER_ARG", tc.arg)
+			tracing, err := NewTracing(t.Context(), "sluice", slog.New(slog.DiscardHandler))
+			got := ""
+			if err != nil {
+				got = err.Error()
+			} else {
+				defer func() {
+					if err := tracing.Close(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}()
+				if tracing.Exporter() != tc.on || (tracing.Tracer() != nil) != (tc.on != "") {
+					t.Errorf("the exporter is %q, want %q", tracing.Exporter(), tc.on)
+				}
+			}
+			if !strings.HasPrefix(got, tc.want) || (tc.want == "") != (got == "") {
+				t.Errorf("%s\nwant %s", got, tc.want)
 			}
 		})
 	}

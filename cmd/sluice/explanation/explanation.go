@@ -108,7 +108,7 @@ func (p *page) title() {
 	title := fmt.Sprintf("Decision %d", d.GetId())
 	when := at.Format("2006-01-02 15:04:05.000 MST") + ", " + display.Since(max(0, p.Now.Sub(at))) + " ago"
 	if p.Tried {
-		title, when = "Dry run", "nothing was sent, charged or learnt"
+		title, when = "Dry run", "no engine computed it, nothing was charged or learnt"
 	}
 	p.line(p.Styles.In(display.Bold, title) + "  " + when)
 	if id := d.GetClientRequestId(); id != "" {

@@ -5,6 +5,7 @@ import (
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	"github.com/sluice-epp/sluice/cmd/sluice/display"
+	"github.com/sluice-epp/sluice/scheduling/explain"
 	"github.com/sluice-epp/sluice/scheduling/record"
 )
 
@@ -89,7 +90,11 @@ var verdicts = map[decisionv1.GateVerdict]string{
 func (p *page) gates() {
 	for _, g := range p.d.GetGates() {
 		p.section("Gate")
-		p.field("verdict", fmt.Sprintf("%s by %s: %s", record.Verdict(g.GetVerdict()), g.GetFilter(), verdicts[g.GetVerdict()]))
+		means := verdicts[g.GetVerdict()]
+		if g.GetVerdict() == decisionv1.GateVerdict_GATE_VERDICT_NO_STICKY && !explain.HeldKnown(p.d) {
+			means = "what anybody holds of the prompt is not known, all passed"
+		}
+		p.field("verdict", fmt.Sprintf("%s by %s: %s", record.Verdict(g.GetVerdict()), g.GetFilter(), means))
 		if g.Sticky != nil {
 			p.field("holds it", p.name(g.GetSticky())+", the best of those that do")
 		}

@@ -1506,9 +1506,10 @@ type IndexStats struct {
 	Producer string `protobuf:"bytes,1,opt,name=producer,proto3" json:"producer,omitempty"`
 	// Its plugin type.
 	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
-	// Distinct blocks, or runs of blocks.
+	// Distinct blocks, or runs of blocks; of an index that follows events with the places that are kept for blocks that are
+	// gone.
 	Entries uint64 `protobuf:"varint,3,opt,name=entries,proto3" json:"entries,omitempty"`
-	// Sums over the endpoints: each counts what it holds.
+	// Sums over the endpoints: each counts what it is believed to hold.
 	HolderEntries uint64 `protobuf:"varint,4,opt,name=holder_entries,json=holderEntries,proto3" json:"holder_entries,omitempty"`
 	// Memory, in bytes; 0 where it is not counted.
 	Bytes uint64 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`

@@ -45,13 +45,14 @@ type SchedulerServiceClient interface {
 	// Explain returns recorded decisions with what tipped each of them. Decisions are kept for a while only; NOT_FOUND says
 	// for how long.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
-	// DryRun decides about a request that is not there: it charges nothing and learns nothing.
+	// DryRun decides about a request that is not there: no engine computes it, nothing is charged and nothing is learnt. Where
+	// tokens are exact, an engine may be asked to tokenize it.
 	DryRun(ctx context.Context, in *DryRunRequest, opts ...grpc.CallOption) (*DryRunResponse, error)
 	// TailDecisions sends decisions as they are made. A reader that is too slow misses some, and is told how many.
 	TailDecisions(ctx context.Context, in *TailDecisionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TailDecisionsResponse], error)
 	// ListEndpoints lists the endpoints and what is known of each.
 	ListEndpoints(ctx context.Context, in *ListEndpointsRequest, opts ...grpc.CallOption) (*ListEndpointsResponse, error)
-	// LookupPrefix says what each endpoint's cache is believed to hold of a prompt.
+	// LookupPrefix says what each endpoint's cache is believed to hold of a prompt. It is tried as DryRun's.
 	LookupPrefix(ctx context.Context, in *LookupPrefixRequest, opts ...grpc.CallOption) (*LookupPrefixResponse, error)
 	// GetIndexStats says how large the prefix indices are and how well they have predicted.
 	GetIndexStats(ctx context.Context, in *GetIndexStatsRequest, opts ...grpc.CallOption) (*GetIndexStatsResponse, error)
@@ -191,13 +192,14 @@ type SchedulerServiceServer interface {
 	// Explain returns recorded decisions with what tipped each of them. Decisions are kept for a while only; NOT_FOUND says
 	// for how long.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
-	// DryRun decides about a request that is not there: it charges nothing and learns nothing.
+	// DryRun decides about a request that is not there: no engine computes it, nothing is charged and nothing is learnt. Where
+	// tokens are exact, an engine may be asked to tokenize it.
 	DryRun(context.Context, *DryRunRequest) (*DryRunResponse, error)
 	// TailDecisions sends decisions as they are made. A reader that is too slow misses some, and is told how many.
 	TailDecisions(*TailDecisionsRequest, grpc.ServerStreamingServer[TailDecisionsResponse]) error
 	// ListEndpoints lists the endpoints and what is known of each.
 	ListEndpoints(context.Context, *ListEndpointsRequest) (*ListEndpointsResponse, error)
-	// LookupPrefix says what each endpoint's cache is believed to hold of a prompt.
+	// LookupPrefix says what each endpoint's cache is believed to hold of a prompt. It is tried as DryRun's.
 	LookupPrefix(context.Context, *LookupPrefixRequest) (*LookupPrefixResponse, error)
 	// GetIndexStats says how large the prefix indices are and how well they have predicted.
 	GetIndexStats(context.Context, *GetIndexStatsRequest) (*GetIndexStatsResponse, error)
