@@ -337,7 +337,7 @@ func TestTry(t *testing.T) {
 	body := `{"model":"m","messages":[{"role":"user","content":"` + secret + `"}]}`
 	form := func(path, body string) url.Values { return url.Values{"path": {path}, "body": {body}} }
 	w := s.post(t, "/ui/try", form(trialPaths[0], body))
-	contains(t, parse(t, w), "What would be decided", "Nothing was charged", "10.0.0.1:8000 holds 90 of 100 blocks", "Model m")
+	contains(t, parse(t, w), "What would be decided", "No engine computed it", "10.0.0.1:8000 holds 90 of 100 blocks", "Model m")
 	if strings.Contains(w.Body.String(), secret) {
 		t.Error("the prompt is on the page")
 	}
