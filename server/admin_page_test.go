@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/credentials/insecure"
+
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
 	"github.com/sluice-epp/sluice/server/config"
 )
@@ -91,9 +93,18 @@ func TestPageWhileDraining(t *testing.T) {
 			}
 		}
 	}
+	o := p.operator(t, insecure.NewCredentials())
+	said := func(want schedulerv1.ProcessState) { // to sluice top
+		t.Helper()
+		if a, err := o.ListEndpoints(t.Context(), &schedulerv1.ListEndpointsRequest{}); err != nil || a.GetProcess() != want {
+			t.Errorf("%v, %v, want %v", a.GetProcess(), err, want)
+		}
+	}
 	read(">ready<")
+	said(schedulerv1.ProcessState_PROCESS_STATE_READY)
 	p.stop()
 	read(">draining<")
+	said(schedulerv1.ProcessState_PROCESS_STATE_DRAINING)
 	began := time.Now()
 	if err := p.wait(t); err != nil {
 		t.Error(err)

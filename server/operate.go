@@ -42,7 +42,7 @@ func (a *App) newOperator() {
 		Decisions: a.decisions, DryRun: a.extproc.DryRun, Streams: a.extproc.ListStreams,
 		Pool: a.pool, Engines: a.engines, Now: a.now, Logger: a.logger,
 		Scheduler: func() *scheduling.Scheduler { return a.current.Load().scheduler },
-		Running:   a.describe, Level: a.options.Level, Drain: a.askToDrain,
+		Running:   a.describe, Level: a.options.Level, Drain: a.askToDrain, State: a.state,
 	})
 	a.adminGRPC = a.newAdminGRPC()
 	a.page = adminpage.New(adminpage.Config{
@@ -65,16 +65,26 @@ func (a *App) describe() operator.Running {
 
 // process is what the page says of the process.
 func (a *App) process() adminpage.Process {
-	p := adminpage.Process{State: "starting", Uptime: a.now(), OpenStreams: a.extproc.OpenStreams()}
+	return adminpage.Process{State: stateWords[a.state()], Uptime: a.now(), OpenStreams: a.extproc.OpenStreams()}
+}
+
+var stateWords = map[schedulerv1.ProcessState]string{
+	schedulerv1.ProcessState_PROCESS_STATE_STARTING: "starting",
+	schedulerv1.ProcessState_PROCESS_STATE_READY:    "ready",
+	schedulerv1.ProcessState_PROCESS_STATE_DRAINING: "draining",
+}
+
+// state is whether the process wants requests.
+func (a *App) state() schedulerv1.ProcessState {
 	a.turning.Lock()
 	defer a.turning.Unlock()
 	switch {
 	case a.draining:
-		p.State = "draining"
+		return schedulerv1.ProcessState_PROCESS_STATE_DRAINING
 	case a.Ready():
-		p.State = "ready"
+		return schedulerv1.ProcessState_PROCESS_STATE_READY
 	}
-	return p
+	return schedulerv1.ProcessState_PROCESS_STATE_STARTING
 }
 
 // askToDrain makes Run drain, as SIGTERM does.

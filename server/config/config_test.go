@@ -226,6 +226,21 @@ func TestC36_WarnsOfAPrefixWeightThatUndoesTheGate(t *testing.T) {
 	}
 }
 
+// A decision log that is set up without a folder writes nothing, which the file's author does not mean.
+func TestDecisionLogWithoutFolder(t *testing.T) {
+	for text, warns := range map[string]bool{
+		"telemetry: {decisionLog: {format: parquet}}\n":                     true,
+		"telemetry: {decisionLog: {format: jsonl, path: \"\"}}\n":           true,
+		"telemetry: {decisionLog: {format: parquet, path: /tmp/nowhere}}\n": false,
+		"telemetry: {logLevel: info}\n":                                     false,
+	} {
+		f, _ := mustOpen(t, text)
+		if warned := len(f.Warnings) == 1 && strings.Contains(f.Warnings[0].Error(), "telemetry.decisionLog: no decision is written: path is empty"); warned != warns || len(f.Warnings) > 1 {
+			t.Errorf("%s: warnings %v", text, f.Warnings)
+		}
+	}
+}
+
 func TestTierWeights(t *testing.T) {
 	const file = "plugins:\n- {type: tiered-cache, parameters: {tiers: {%s}}}\n- {type: prefix-cache-affinity-filter, parameters: {%s}}\n"
 	for _, tc := range []struct {

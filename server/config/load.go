@@ -242,6 +242,9 @@ func (p *parsing) sections() {
 		p.warnf(p.place("server.maxBufferedBytes"), "one request body may take half of it, %v, which is below server.maxRequestBodyBytes (%v): "+
 			"larger ones are answered with 413", largest, s.MaxRequestBodyBytes)
 	}
+	if at, given := p.places["telemetry.decisionLog"]; given && p.root.Telemetry.DecisionLog.Path == "" {
+		p.warnf(at, "no decision is written: path is empty (serve's --decision-log gives one too)")
+	}
 	p.distinct("endpoints", p.root.Endpoints)
 	p.distinct("telemetry.modelLabels", p.root.Telemetry.ModelLabels)
 	for i, e := range p.root.Endpoints {

@@ -40,6 +40,9 @@ func pluginsOf[T any](s *scheduling.Scheduler) iter.Seq2[string, T] {
 func (s *Service) ListEndpoints(context.Context, *schedulerv1.ListEndpointsRequest) (*schedulerv1.ListEndpointsResponse, error) {
 	scheduler, stale := s.config.Scheduler(), s.config.Engines.StaleAfter()
 	answer := &schedulerv1.ListEndpointsResponse{}
+	if s.config.State != nil {
+		answer.Process = s.config.State()
+	}
 	for _, e := range s.config.Pool.Snapshot().Endpoints {
 		if e == nil {
 			continue

@@ -32,6 +32,8 @@ type Config struct {
 	Now func() time.Duration
 	// Running returns the configuration in force.
 	Running func() Running
+	// State says whether the process wants requests; nil where that is not known.
+	State func() schedulerv1.ProcessState
 	// Level is the log level; nil where it cannot be changed.
 	Level *slog.LevelVar
 	// Drain begins to drain the process; openStreams is what it waits for, gracePeriod how long at most.

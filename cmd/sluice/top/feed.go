@@ -45,7 +45,7 @@ func (f *feed) ask(ctx context.Context) error {
 	if err != nil {
 		return f.words(err)
 	}
-	f.state.told(endpoints.GetEndpoints(), indices.GetIndices(), time.Now())
+	f.state.told(endpoints, indices.GetIndices(), time.Now())
 	return nil
 }
 

@@ -87,7 +87,15 @@ func (l *look) head(v *view) []string {
 	if l.paused {
 		title += "  PAUSED"
 	}
-	lines := []string{l.line(display.Bold, title)}
+	style := display.Bold
+	switch v.process {
+	case schedulerv1.ProcessState_PROCESS_STATE_STARTING:
+		title, style = title+"  NOT READY YET", display.Yellow
+	case schedulerv1.ProcessState_PROCESS_STATE_DRAINING:
+		title, style = title+"  DRAINING", display.Yellow
+	case schedulerv1.ProcessState_PROCESS_STATE_READY, schedulerv1.ProcessState_PROCESS_STATE_UNSPECIFIED:
+	}
+	lines := []string{l.line(style, title)}
 	if v.fault != "" {
 		since := "yet"
 		if !v.heard.IsZero() {

@@ -56,7 +56,7 @@ func few(t *testing.T) *state {
 	ready, metrics := decisionv1.EndpointState_ENDPOINT_STATE_READY, func(waiting, running, kv, age float64) *decisionv1.EngineMetrics {
 		return &decisionv1.EngineMetrics{Waiting: &waiting, Running: &running, KvUsage: &kv, AgeMs: age}
 	}
-	s.told([]*schedulerv1.Endpoint{
+	s.told(&schedulerv1.ListEndpointsResponse{Process: schedulerv1.ProcessState_PROCESS_STATE_READY, Endpoints: []*schedulerv1.Endpoint{
 		{
 			Address: "10.0.0.1:8000", Name: "vllm-0", Generation: 1, State: ready, InFlight: &decisionv1.InFlightLoad{Requests: 3, Tokens: 4500, Decoding: 2},
 			EngineMetrics: metrics(0, 5, 0.62, 400), Caches: []*schedulerv1.CacheKnowledge{{Blocks: 12_345, Events: "live", FalseHitRate: schedtest.Ref(0.031), MissRate: schedtest.Ref(0.0)}},
@@ -67,7 +67,7 @@ func few(t *testing.T) *state {
 		},
 		{Address: "10.0.0.3:8000", Ordinal: 2, Generation: 1, State: ready, Asleep: true, InFlight: &decisionv1.InFlightLoad{}},
 		{Address: "[2001:db8::4:17]:8000", Ordinal: 3, Generation: 1, State: decisionv1.EndpointState_ENDPOINT_STATE_DRAINING},
-	}, []*schedulerv1.IndexStats{{
+	}}, []*schedulerv1.IndexStats{{
 		Producer: "precise", HolderEntries: 13_145, Bytes: 2_400_000, Evicted: 17, Sources: map[string]uint32{"live": 1, "degraded": 1},
 		FalseHitRate: schedtest.Ref(0.031), MissRate: schedtest.Ref(0.01),
 	}}, noon.Add(-time.Second))
@@ -95,7 +95,7 @@ func many(t *testing.T) *state {
 			InFlight: &decisionv1.InFlightLoad{Requests: int64(i % 37), Tokens: int64(i * 7919 % 50_021)},
 		})
 	}
-	s.told(all, nil, noon)
+	s.told(&schedulerv1.ListEndpointsResponse{Endpoints: all}, nil, noon)
 	return s
 }
 
@@ -264,6 +264,23 @@ func TestStateIsBounded(t *testing.T) {
 }
 
 // A stream that begins anew tells of decisions that are known.
+// A Sluice that wants no requests says so on the first line.
+func TestHeadSaysWhetherItIsReady(t *testing.T) {
+	for process, want := range map[schedulerv1.ProcessState]string{
+		schedulerv1.ProcessState_PROCESS_STATE_UNSPECIFIED: "draining", // the last endpoint
+		schedulerv1.ProcessState_PROCESS_STATE_READY:       "draining",
+		schedulerv1.ProcessState_PROCESS_STATE_STARTING:    "NOT READY YET",
+		schedulerv1.ProcessState_PROCESS_STATE_DRAINING:    "DRAINING",
+	} {
+		s := few(t)
+		s.told(&schedulerv1.ListEndpointsResponse{Process: process, Endpoints: s.endpoints}, nil, noon)
+		l := look{address: "127.0.0.1:9090", width: plainWidth, order: ByLoad}
+		if got := l.head(s.view(noon))[0]; !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %q, want %q at its end", process, got, want)
+		}
+	}
+}
+
 // The time since a reading, which changes with every view, does not move the columns behind it.
 func TestColumnsStayWhereTheyAre(t *testing.T) {
 	place := map[int]bool{}

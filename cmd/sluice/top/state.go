@@ -23,6 +23,7 @@ type state struct {
 	mu        sync.Mutex
 	endpoints []*schedulerv1.Endpoint
 	indices   []*schedulerv1.IndexStats
+	process   schedulerv1.ProcessState
 	heard     time.Time // when the endpoints were last told of
 	fault     string    // why they were not since
 	decisions []shown   // the newest keptDecisions, oldest first
@@ -43,11 +44,12 @@ type shown struct {
 // newState returns a state that knows nothing.
 func newState(now time.Time) *state { return &state{each: map[instance]*window{}, begin: now} }
 
-// told takes what the server said of its endpoints and indices.
-func (s *state) told(endpoints []*schedulerv1.Endpoint, indices []*schedulerv1.IndexStats, now time.Time) {
+// told takes what the server said of itself, its endpoints and indices.
+func (s *state) told(answer *schedulerv1.ListEndpointsResponse, indices []*schedulerv1.IndexStats, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endpoints, s.indices, s.heard, s.fault = endpoints, indices, now, ""
+	endpoints := answer.GetEndpoints()
+	s.endpoints, s.process, s.indices, s.heard, s.fault = endpoints, answer.GetProcess(), indices, now, ""
 	there := make(map[instance]bool, len(endpoints))
 	for _, e := range endpoints {
 		there[instance{e.GetOrdinal(), e.GetGeneration()}] = true
@@ -126,6 +128,7 @@ func (s *state) has(id uint64) bool {
 type view struct {
 	now       time.Time
 	endpoints []endpoint
+	process   schedulerv1.ProcessState
 	indices   []*schedulerv1.IndexStats
 	decisions []shown // oldest first
 	seen      uint64
@@ -147,7 +150,7 @@ func (s *state) view(now time.Time) *view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := &view{
-		now: now, indices: s.indices, decisions: slices.Clone(s.decisions), seen: s.seen, missed: s.missed,
+		now: now, process: s.process, indices: s.indices, decisions: slices.Clone(s.decisions), seen: s.seen, missed: s.missed,
 		heard: s.heard, fault: s.fault, rate: s.all.rate(now, s.begin), hit: s.all.hit(now),
 	}
 	for _, e := range s.endpoints {

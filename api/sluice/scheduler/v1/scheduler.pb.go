@@ -90,6 +90,63 @@ func (Input) EnumDescriptor() ([]byte, []int) {
 	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{0}
 }
 
+// ProcessState is whether a process wants requests, as its health checks say.
+type ProcessState int32
+
+const (
+	// It did not say: it is older than the question.
+	ProcessState_PROCESS_STATE_UNSPECIFIED ProcessState = 0
+	// It starts, and waits for what it must know.
+	ProcessState_PROCESS_STATE_STARTING ProcessState = 1
+	// It wants requests.
+	ProcessState_PROCESS_STATE_READY ProcessState = 2
+	// It ends: it serves what it has, and wants no more.
+	ProcessState_PROCESS_STATE_DRAINING ProcessState = 3
+)
+
+// Enum value maps for ProcessState.
+var (
+	ProcessState_name = map[int32]string{
+		0: "PROCESS_STATE_UNSPECIFIED",
+		1: "PROCESS_STATE_STARTING",
+		2: "PROCESS_STATE_READY",
+		3: "PROCESS_STATE_DRAINING",
+	}
+	ProcessState_value = map[string]int32{
+		"PROCESS_STATE_UNSPECIFIED": 0,
+		"PROCESS_STATE_STARTING":    1,
+		"PROCESS_STATE_READY":       2,
+		"PROCESS_STATE_DRAINING":    3,
+	}
+)
+
+func (x ProcessState) Enum() *ProcessState {
+	p := new(ProcessState)
+	*p = x
+	return p
+}
+
+func (x ProcessState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ProcessState) Descriptor() protoreflect.EnumDescriptor {
+	return file_sluice_scheduler_v1_scheduler_proto_enumTypes[1].Descriptor()
+}
+
+func (ProcessState) Type() protoreflect.EnumType {
+	return &file_sluice_scheduler_v1_scheduler_proto_enumTypes[1]
+}
+
+func (x ProcessState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ProcessState.Descriptor instead.
+func (ProcessState) EnumDescriptor() ([]byte, []int) {
+	return file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP(), []int{1}
+}
+
 // ExplainRequest says which decisions to explain. Without an id it is the newest ones.
 type ExplainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -853,7 +910,9 @@ func (*ListEndpointsRequest) Descriptor() ([]byte, []int) {
 type ListEndpointsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The endpoints.
-	Endpoints     []*Endpoint `protobuf:"bytes,1,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	Endpoints []*Endpoint `protobuf:"bytes,1,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	// Whether the process that answers wants requests.
+	Process       ProcessState `protobuf:"varint,2,opt,name=process,proto3,enum=sluice.scheduler.v1.ProcessState" json:"process,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -893,6 +952,13 @@ func (x *ListEndpointsResponse) GetEndpoints() []*Endpoint {
 		return x.Endpoints
 	}
 	return nil
+}
+
+func (x *ListEndpointsResponse) GetProcess() ProcessState {
+	if x != nil {
+		return x.Process
+	}
+	return ProcessState_PROCESS_STATE_UNSPECIFIED
 }
 
 // Endpoint is what is known of one.
@@ -2207,9 +2273,10 @@ const file_sluice_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x15TailDecisionsResponse\x12B\n" +
 	"\vexplanation\x18\x01 \x01(\v2 .sluice.scheduler.v1.ExplanationR\vexplanation\x12\x16\n" +
 	"\x06missed\x18\x02 \x01(\x04R\x06missed\"\x16\n" +
-	"\x14ListEndpointsRequest\"T\n" +
+	"\x14ListEndpointsRequest\"\x91\x01\n" +
 	"\x15ListEndpointsResponse\x12;\n" +
-	"\tendpoints\x18\x01 \x03(\v2\x1d.sluice.scheduler.v1.EndpointR\tendpoints\"\xe4\x04\n" +
+	"\tendpoints\x18\x01 \x03(\v2\x1d.sluice.scheduler.v1.EndpointR\tendpoints\x12;\n" +
+	"\aprocess\x18\x02 \x01(\x0e2!.sluice.scheduler.v1.ProcessStateR\aprocess\"\xe4\x04\n" +
 	"\bEndpoint\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2323,7 +2390,12 @@ const file_sluice_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\x16INPUT_TOKENS_IN_FLIGHT\x10\x01\x12\x17\n" +
 	"\x13INPUT_CACHED_BLOCKS\x10\x02\x12\x10\n" +
 	"\fINPUT_WEIGHT\x10\x03\x12\r\n" +
-	"\tINPUT_TIE\x10\x042\xca\a\n" +
+	"\tINPUT_TIE\x10\x04*~\n" +
+	"\fProcessState\x12\x1d\n" +
+	"\x19PROCESS_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16PROCESS_STATE_STARTING\x10\x01\x12\x17\n" +
+	"\x13PROCESS_STATE_READY\x10\x02\x12\x1a\n" +
+	"\x16PROCESS_STATE_DRAINING\x10\x032\xca\a\n" +
 	"\x10SchedulerService\x12T\n" +
 	"\aExplain\x12#.sluice.scheduler.v1.ExplainRequest\x1a$.sluice.scheduler.v1.ExplainResponse\x12Q\n" +
 	"\x06DryRun\x12\".sluice.scheduler.v1.DryRunRequest\x1a#.sluice.scheduler.v1.DryRunResponse\x12h\n" +
@@ -2348,105 +2420,107 @@ func file_sluice_scheduler_v1_scheduler_proto_rawDescGZIP() []byte {
 	return file_sluice_scheduler_v1_scheduler_proto_rawDescData
 }
 
-var file_sluice_scheduler_v1_scheduler_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_sluice_scheduler_v1_scheduler_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_sluice_scheduler_v1_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_sluice_scheduler_v1_scheduler_proto_goTypes = []any{
 	(Input)(0),                    // 0: sluice.scheduler.v1.Input
-	(*ExplainRequest)(nil),        // 1: sluice.scheduler.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 2: sluice.scheduler.v1.ExplainResponse
-	(*Explanation)(nil),           // 3: sluice.scheduler.v1.Explanation
-	(*Left)(nil),                  // 4: sluice.scheduler.v1.Left
-	(*Flip)(nil),                  // 5: sluice.scheduler.v1.Flip
-	(*Header)(nil),                // 6: sluice.scheduler.v1.Header
-	(*DryRunRequest)(nil),         // 7: sluice.scheduler.v1.DryRunRequest
-	(*DryRunResponse)(nil),        // 8: sluice.scheduler.v1.DryRunResponse
-	(*TailDecisionsRequest)(nil),  // 9: sluice.scheduler.v1.TailDecisionsRequest
-	(*TailDecisionsResponse)(nil), // 10: sluice.scheduler.v1.TailDecisionsResponse
-	(*ListEndpointsRequest)(nil),  // 11: sluice.scheduler.v1.ListEndpointsRequest
-	(*ListEndpointsResponse)(nil), // 12: sluice.scheduler.v1.ListEndpointsResponse
-	(*Endpoint)(nil),              // 13: sluice.scheduler.v1.Endpoint
-	(*CacheKnowledge)(nil),        // 14: sluice.scheduler.v1.CacheKnowledge
-	(*LearntRates)(nil),           // 15: sluice.scheduler.v1.LearntRates
-	(*LookupPrefixRequest)(nil),   // 16: sluice.scheduler.v1.LookupPrefixRequest
-	(*LookupPrefixResponse)(nil),  // 17: sluice.scheduler.v1.LookupPrefixResponse
-	(*PrefixHolder)(nil),          // 18: sluice.scheduler.v1.PrefixHolder
-	(*GetIndexStatsRequest)(nil),  // 19: sluice.scheduler.v1.GetIndexStatsRequest
-	(*GetIndexStatsResponse)(nil), // 20: sluice.scheduler.v1.GetIndexStatsResponse
-	(*IndexStats)(nil),            // 21: sluice.scheduler.v1.IndexStats
-	(*ListStreamsRequest)(nil),    // 22: sluice.scheduler.v1.ListStreamsRequest
-	(*ListStreamsResponse)(nil),   // 23: sluice.scheduler.v1.ListStreamsResponse
-	(*Stream)(nil),                // 24: sluice.scheduler.v1.Stream
-	(*GetConfigRequest)(nil),      // 25: sluice.scheduler.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),     // 26: sluice.scheduler.v1.GetConfigResponse
-	(*SetLogLevelRequest)(nil),    // 27: sluice.scheduler.v1.SetLogLevelRequest
-	(*SetLogLevelResponse)(nil),   // 28: sluice.scheduler.v1.SetLogLevelResponse
-	(*DrainRequest)(nil),          // 29: sluice.scheduler.v1.DrainRequest
-	(*DrainResponse)(nil),         // 30: sluice.scheduler.v1.DrainResponse
-	nil,                           // 31: sluice.scheduler.v1.Endpoint.LabelsEntry
-	nil,                           // 32: sluice.scheduler.v1.IndexStats.SourcesEntry
-	(*v1.Decision)(nil),           // 33: sluice.decision.v1.Decision
-	(v1.GateVerdict)(0),           // 34: sluice.decision.v1.GateVerdict
-	(v1.EndpointState)(0),         // 35: sluice.decision.v1.EndpointState
-	(*v1.InFlightLoad)(nil),       // 36: sluice.decision.v1.InFlightLoad
-	(*v1.EngineMetrics)(nil),      // 37: sluice.decision.v1.EngineMetrics
-	(*v1.TokenizedPrompt)(nil),    // 38: sluice.decision.v1.TokenizedPrompt
-	(*v1.Fault)(nil),              // 39: sluice.decision.v1.Fault
-	(*v1.PrefixCacheMatch)(nil),   // 40: sluice.decision.v1.PrefixCacheMatch
-	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(ProcessState)(0),             // 1: sluice.scheduler.v1.ProcessState
+	(*ExplainRequest)(nil),        // 2: sluice.scheduler.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 3: sluice.scheduler.v1.ExplainResponse
+	(*Explanation)(nil),           // 4: sluice.scheduler.v1.Explanation
+	(*Left)(nil),                  // 5: sluice.scheduler.v1.Left
+	(*Flip)(nil),                  // 6: sluice.scheduler.v1.Flip
+	(*Header)(nil),                // 7: sluice.scheduler.v1.Header
+	(*DryRunRequest)(nil),         // 8: sluice.scheduler.v1.DryRunRequest
+	(*DryRunResponse)(nil),        // 9: sluice.scheduler.v1.DryRunResponse
+	(*TailDecisionsRequest)(nil),  // 10: sluice.scheduler.v1.TailDecisionsRequest
+	(*TailDecisionsResponse)(nil), // 11: sluice.scheduler.v1.TailDecisionsResponse
+	(*ListEndpointsRequest)(nil),  // 12: sluice.scheduler.v1.ListEndpointsRequest
+	(*ListEndpointsResponse)(nil), // 13: sluice.scheduler.v1.ListEndpointsResponse
+	(*Endpoint)(nil),              // 14: sluice.scheduler.v1.Endpoint
+	(*CacheKnowledge)(nil),        // 15: sluice.scheduler.v1.CacheKnowledge
+	(*LearntRates)(nil),           // 16: sluice.scheduler.v1.LearntRates
+	(*LookupPrefixRequest)(nil),   // 17: sluice.scheduler.v1.LookupPrefixRequest
+	(*LookupPrefixResponse)(nil),  // 18: sluice.scheduler.v1.LookupPrefixResponse
+	(*PrefixHolder)(nil),          // 19: sluice.scheduler.v1.PrefixHolder
+	(*GetIndexStatsRequest)(nil),  // 20: sluice.scheduler.v1.GetIndexStatsRequest
+	(*GetIndexStatsResponse)(nil), // 21: sluice.scheduler.v1.GetIndexStatsResponse
+	(*IndexStats)(nil),            // 22: sluice.scheduler.v1.IndexStats
+	(*ListStreamsRequest)(nil),    // 23: sluice.scheduler.v1.ListStreamsRequest
+	(*ListStreamsResponse)(nil),   // 24: sluice.scheduler.v1.ListStreamsResponse
+	(*Stream)(nil),                // 25: sluice.scheduler.v1.Stream
+	(*GetConfigRequest)(nil),      // 26: sluice.scheduler.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),     // 27: sluice.scheduler.v1.GetConfigResponse
+	(*SetLogLevelRequest)(nil),    // 28: sluice.scheduler.v1.SetLogLevelRequest
+	(*SetLogLevelResponse)(nil),   // 29: sluice.scheduler.v1.SetLogLevelResponse
+	(*DrainRequest)(nil),          // 30: sluice.scheduler.v1.DrainRequest
+	(*DrainResponse)(nil),         // 31: sluice.scheduler.v1.DrainResponse
+	nil,                           // 32: sluice.scheduler.v1.Endpoint.LabelsEntry
+	nil,                           // 33: sluice.scheduler.v1.IndexStats.SourcesEntry
+	(*v1.Decision)(nil),           // 34: sluice.decision.v1.Decision
+	(v1.GateVerdict)(0),           // 35: sluice.decision.v1.GateVerdict
+	(v1.EndpointState)(0),         // 36: sluice.decision.v1.EndpointState
+	(*v1.InFlightLoad)(nil),       // 37: sluice.decision.v1.InFlightLoad
+	(*v1.EngineMetrics)(nil),      // 38: sluice.decision.v1.EngineMetrics
+	(*v1.TokenizedPrompt)(nil),    // 39: sluice.decision.v1.TokenizedPrompt
+	(*v1.Fault)(nil),              // 40: sluice.decision.v1.Fault
+	(*v1.PrefixCacheMatch)(nil),   // 41: sluice.decision.v1.PrefixCacheMatch
+	(*durationpb.Duration)(nil),   // 42: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
 }
 var file_sluice_scheduler_v1_scheduler_proto_depIdxs = []int32{
-	3,  // 0: sluice.scheduler.v1.ExplainResponse.explanations:type_name -> sluice.scheduler.v1.Explanation
-	33, // 1: sluice.scheduler.v1.Explanation.decision:type_name -> sluice.decision.v1.Decision
-	4,  // 2: sluice.scheduler.v1.Explanation.left:type_name -> sluice.scheduler.v1.Left
-	5,  // 3: sluice.scheduler.v1.Explanation.flips:type_name -> sluice.scheduler.v1.Flip
+	4,  // 0: sluice.scheduler.v1.ExplainResponse.explanations:type_name -> sluice.scheduler.v1.Explanation
+	34, // 1: sluice.scheduler.v1.Explanation.decision:type_name -> sluice.decision.v1.Decision
+	5,  // 2: sluice.scheduler.v1.Explanation.left:type_name -> sluice.scheduler.v1.Left
+	6,  // 3: sluice.scheduler.v1.Explanation.flips:type_name -> sluice.scheduler.v1.Flip
 	0,  // 4: sluice.scheduler.v1.Flip.input:type_name -> sluice.scheduler.v1.Input
-	6,  // 5: sluice.scheduler.v1.DryRunRequest.headers:type_name -> sluice.scheduler.v1.Header
-	3,  // 6: sluice.scheduler.v1.DryRunResponse.explanation:type_name -> sluice.scheduler.v1.Explanation
-	34, // 7: sluice.scheduler.v1.TailDecisionsRequest.verdicts:type_name -> sluice.decision.v1.GateVerdict
-	3,  // 8: sluice.scheduler.v1.TailDecisionsResponse.explanation:type_name -> sluice.scheduler.v1.Explanation
-	13, // 9: sluice.scheduler.v1.ListEndpointsResponse.endpoints:type_name -> sluice.scheduler.v1.Endpoint
-	35, // 10: sluice.scheduler.v1.Endpoint.state:type_name -> sluice.decision.v1.EndpointState
-	31, // 11: sluice.scheduler.v1.Endpoint.labels:type_name -> sluice.scheduler.v1.Endpoint.LabelsEntry
-	36, // 12: sluice.scheduler.v1.Endpoint.in_flight:type_name -> sluice.decision.v1.InFlightLoad
-	37, // 13: sluice.scheduler.v1.Endpoint.engine_metrics:type_name -> sluice.decision.v1.EngineMetrics
-	14, // 14: sluice.scheduler.v1.Endpoint.caches:type_name -> sluice.scheduler.v1.CacheKnowledge
-	15, // 15: sluice.scheduler.v1.Endpoint.rates:type_name -> sluice.scheduler.v1.LearntRates
-	38, // 16: sluice.scheduler.v1.LookupPrefixResponse.tokenized_prompts:type_name -> sluice.decision.v1.TokenizedPrompt
-	18, // 17: sluice.scheduler.v1.LookupPrefixResponse.holders:type_name -> sluice.scheduler.v1.PrefixHolder
-	39, // 18: sluice.scheduler.v1.LookupPrefixResponse.faults:type_name -> sluice.decision.v1.Fault
-	40, // 19: sluice.scheduler.v1.PrefixHolder.match:type_name -> sluice.decision.v1.PrefixCacheMatch
-	21, // 20: sluice.scheduler.v1.GetIndexStatsResponse.indices:type_name -> sluice.scheduler.v1.IndexStats
-	32, // 21: sluice.scheduler.v1.IndexStats.sources:type_name -> sluice.scheduler.v1.IndexStats.SourcesEntry
-	24, // 22: sluice.scheduler.v1.ListStreamsResponse.streams:type_name -> sluice.scheduler.v1.Stream
-	41, // 23: sluice.scheduler.v1.Stream.age:type_name -> google.protobuf.Duration
-	42, // 24: sluice.scheduler.v1.GetConfigResponse.since:type_name -> google.protobuf.Timestamp
-	41, // 25: sluice.scheduler.v1.DrainResponse.grace_period:type_name -> google.protobuf.Duration
-	1,  // 26: sluice.scheduler.v1.SchedulerService.Explain:input_type -> sluice.scheduler.v1.ExplainRequest
-	7,  // 27: sluice.scheduler.v1.SchedulerService.DryRun:input_type -> sluice.scheduler.v1.DryRunRequest
-	9,  // 28: sluice.scheduler.v1.SchedulerService.TailDecisions:input_type -> sluice.scheduler.v1.TailDecisionsRequest
-	11, // 29: sluice.scheduler.v1.SchedulerService.ListEndpoints:input_type -> sluice.scheduler.v1.ListEndpointsRequest
-	16, // 30: sluice.scheduler.v1.SchedulerService.LookupPrefix:input_type -> sluice.scheduler.v1.LookupPrefixRequest
-	19, // 31: sluice.scheduler.v1.SchedulerService.GetIndexStats:input_type -> sluice.scheduler.v1.GetIndexStatsRequest
-	22, // 32: sluice.scheduler.v1.SchedulerService.ListStreams:input_type -> sluice.scheduler.v1.ListStreamsRequest
-	25, // 33: sluice.scheduler.v1.SchedulerService.GetConfig:input_type -> sluice.scheduler.v1.GetConfigRequest
-	27, // 34: sluice.scheduler.v1.SchedulerService.SetLogLevel:input_type -> sluice.scheduler.v1.SetLogLevelRequest
-	29, // 35: sluice.scheduler.v1.SchedulerService.Drain:input_type -> sluice.scheduler.v1.DrainRequest
-	2,  // 36: sluice.scheduler.v1.SchedulerService.Explain:output_type -> sluice.scheduler.v1.ExplainResponse
-	8,  // 37: sluice.scheduler.v1.SchedulerService.DryRun:output_type -> sluice.scheduler.v1.DryRunResponse
-	10, // 38: sluice.scheduler.v1.SchedulerService.TailDecisions:output_type -> sluice.scheduler.v1.TailDecisionsResponse
-	12, // 39: sluice.scheduler.v1.SchedulerService.ListEndpoints:output_type -> sluice.scheduler.v1.ListEndpointsResponse
-	17, // 40: sluice.scheduler.v1.SchedulerService.LookupPrefix:output_type -> sluice.scheduler.v1.LookupPrefixResponse
-	20, // 41: sluice.scheduler.v1.SchedulerService.GetIndexStats:output_type -> sluice.scheduler.v1.GetIndexStatsResponse
-	23, // 42: sluice.scheduler.v1.SchedulerService.ListStreams:output_type -> sluice.scheduler.v1.ListStreamsResponse
-	26, // 43: sluice.scheduler.v1.SchedulerService.GetConfig:output_type -> sluice.scheduler.v1.GetConfigResponse
-	28, // 44: sluice.scheduler.v1.SchedulerService.SetLogLevel:output_type -> sluice.scheduler.v1.SetLogLevelResponse
-	30, // 45: sluice.scheduler.v1.SchedulerService.Drain:output_type -> sluice.scheduler.v1.DrainResponse
-	36, // [36:46] is the sub-list for method output_type
-	26, // [26:36] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	7,  // 5: sluice.scheduler.v1.DryRunRequest.headers:type_name -> sluice.scheduler.v1.Header
+	4,  // 6: sluice.scheduler.v1.DryRunResponse.explanation:type_name -> sluice.scheduler.v1.Explanation
+	35, // 7: sluice.scheduler.v1.TailDecisionsRequest.verdicts:type_name -> sluice.decision.v1.GateVerdict
+	4,  // 8: sluice.scheduler.v1.TailDecisionsResponse.explanation:type_name -> sluice.scheduler.v1.Explanation
+	14, // 9: sluice.scheduler.v1.ListEndpointsResponse.endpoints:type_name -> sluice.scheduler.v1.Endpoint
+	1,  // 10: sluice.scheduler.v1.ListEndpointsResponse.process:type_name -> sluice.scheduler.v1.ProcessState
+	36, // 11: sluice.scheduler.v1.Endpoint.state:type_name -> sluice.decision.v1.EndpointState
+	32, // 12: sluice.scheduler.v1.Endpoint.labels:type_name -> sluice.scheduler.v1.Endpoint.LabelsEntry
+	37, // 13: sluice.scheduler.v1.Endpoint.in_flight:type_name -> sluice.decision.v1.InFlightLoad
+	38, // 14: sluice.scheduler.v1.Endpoint.engine_metrics:type_name -> sluice.decision.v1.EngineMetrics
+	15, // 15: sluice.scheduler.v1.Endpoint.caches:type_name -> sluice.scheduler.v1.CacheKnowledge
+	16, // 16: sluice.scheduler.v1.Endpoint.rates:type_name -> sluice.scheduler.v1.LearntRates
+	39, // 17: sluice.scheduler.v1.LookupPrefixResponse.tokenized_prompts:type_name -> sluice.decision.v1.TokenizedPrompt
+	19, // 18: sluice.scheduler.v1.LookupPrefixResponse.holders:type_name -> sluice.scheduler.v1.PrefixHolder
+	40, // 19: sluice.scheduler.v1.LookupPrefixResponse.faults:type_name -> sluice.decision.v1.Fault
+	41, // 20: sluice.scheduler.v1.PrefixHolder.match:type_name -> sluice.decision.v1.PrefixCacheMatch
+	22, // 21: sluice.scheduler.v1.GetIndexStatsResponse.indices:type_name -> sluice.scheduler.v1.IndexStats
+	33, // 22: sluice.scheduler.v1.IndexStats.sources:type_name -> sluice.scheduler.v1.IndexStats.SourcesEntry
+	25, // 23: sluice.scheduler.v1.ListStreamsResponse.streams:type_name -> sluice.scheduler.v1.Stream
+	42, // 24: sluice.scheduler.v1.Stream.age:type_name -> google.protobuf.Duration
+	43, // 25: sluice.scheduler.v1.GetConfigResponse.since:type_name -> google.protobuf.Timestamp
+	42, // 26: sluice.scheduler.v1.DrainResponse.grace_period:type_name -> google.protobuf.Duration
+	2,  // 27: sluice.scheduler.v1.SchedulerService.Explain:input_type -> sluice.scheduler.v1.ExplainRequest
+	8,  // 28: sluice.scheduler.v1.SchedulerService.DryRun:input_type -> sluice.scheduler.v1.DryRunRequest
+	10, // 29: sluice.scheduler.v1.SchedulerService.TailDecisions:input_type -> sluice.scheduler.v1.TailDecisionsRequest
+	12, // 30: sluice.scheduler.v1.SchedulerService.ListEndpoints:input_type -> sluice.scheduler.v1.ListEndpointsRequest
+	17, // 31: sluice.scheduler.v1.SchedulerService.LookupPrefix:input_type -> sluice.scheduler.v1.LookupPrefixRequest
+	20, // 32: sluice.scheduler.v1.SchedulerService.GetIndexStats:input_type -> sluice.scheduler.v1.GetIndexStatsRequest
+	23, // 33: sluice.scheduler.v1.SchedulerService.ListStreams:input_type -> sluice.scheduler.v1.ListStreamsRequest
+	26, // 34: sluice.scheduler.v1.SchedulerService.GetConfig:input_type -> sluice.scheduler.v1.GetConfigRequest
+	28, // 35: sluice.scheduler.v1.SchedulerService.SetLogLevel:input_type -> sluice.scheduler.v1.SetLogLevelRequest
+	30, // 36: sluice.scheduler.v1.SchedulerService.Drain:input_type -> sluice.scheduler.v1.DrainRequest
+	3,  // 37: sluice.scheduler.v1.SchedulerService.Explain:output_type -> sluice.scheduler.v1.ExplainResponse
+	9,  // 38: sluice.scheduler.v1.SchedulerService.DryRun:output_type -> sluice.scheduler.v1.DryRunResponse
+	11, // 39: sluice.scheduler.v1.SchedulerService.TailDecisions:output_type -> sluice.scheduler.v1.TailDecisionsResponse
+	13, // 40: sluice.scheduler.v1.SchedulerService.ListEndpoints:output_type -> sluice.scheduler.v1.ListEndpointsResponse
+	18, // 41: sluice.scheduler.v1.SchedulerService.LookupPrefix:output_type -> sluice.scheduler.v1.LookupPrefixResponse
+	21, // 42: sluice.scheduler.v1.SchedulerService.GetIndexStats:output_type -> sluice.scheduler.v1.GetIndexStatsResponse
+	24, // 43: sluice.scheduler.v1.SchedulerService.ListStreams:output_type -> sluice.scheduler.v1.ListStreamsResponse
+	27, // 44: sluice.scheduler.v1.SchedulerService.GetConfig:output_type -> sluice.scheduler.v1.GetConfigResponse
+	29, // 45: sluice.scheduler.v1.SchedulerService.SetLogLevel:output_type -> sluice.scheduler.v1.SetLogLevelResponse
+	31, // 46: sluice.scheduler.v1.SchedulerService.Drain:output_type -> sluice.scheduler.v1.DrainResponse
+	37, // [37:47] is the sub-list for method output_type
+	27, // [27:37] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_sluice_scheduler_v1_scheduler_proto_init() }
@@ -2463,7 +2537,7 @@ func file_sluice_scheduler_v1_scheduler_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_scheduler_v1_scheduler_proto_rawDesc), len(file_sluice_scheduler_v1_scheduler_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
