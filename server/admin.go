@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/certs"
+	"github.com/sluice-epp/sluice/server/page"
 )
 
 // adminIndex is what the admin port shows at its root.
@@ -29,8 +30,26 @@ const adminIndex = `sluice admin
 gRPC            sluice.scheduler.v1.SchedulerService on this port, with reflection: sluice explain, sluice top, grpcurl
 `
 
-// adminHandler serves the admin port.
+// adminHandler serves the admin port. What probes and scrapes ask for is served under any name, the rest under names alone that
+// no other site can have: a browser would otherwise read it for a site that points its name here.
 func (a *App) adminHandler(gatherer prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !a.Ready() {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		text(w, "ready\n")
+	})
+	mux.Handle("/ui/", a.page)
+	mux.Handle("/", page.OwnName(a.inside()))
+	return mux
+}
+
+// inside is what the admin port tells of the inside of the process.
+func (a *App) inside() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Vary", "Accept")
@@ -41,8 +60,6 @@ func (a *App) adminHandler(gatherer prometheus.Gatherer) http.Handler {
 		text(w, adminIndex)
 	})
 	mux.HandleFunc("GET /index.txt", func(w http.ResponseWriter, _ *http.Request) { text(w, adminIndex) })
-	mux.Handle("/ui/", a.page)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) {
 		r := a.current.Load()
 		text(w, "# config_hash: "+r.hash+"\n")
@@ -57,14 +74,6 @@ func (a *App) adminHandler(gatherer prometheus.Gatherer) http.Handler {
 		}
 	})
 	mux.HandleFunc("GET /endpoints", a.serveEndpoints)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, "ok\n") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !a.Ready() {
-			http.Error(w, "not ready", http.StatusServiceUnavailable)
-			return
-		}
-		text(w, "ready\n")
-	})
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)

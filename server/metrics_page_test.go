@@ -204,8 +204,8 @@ func kindsOf(t *testing.T, registry *prometheus.Registry) map[string]string {
 	return kinds
 }
 
-// page lists what a registry may serve.
-func page(t *testing.T, registry *prometheus.Registry) string {
+// tableOf lists what a registry may serve.
+func tableOf(t *testing.T, registry *prometheus.Registry) string {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString(metricsHead)
@@ -241,7 +241,7 @@ func everything(t *testing.T) string {
 func TestMetricsPage(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	launch(t, everything(t), func(o *Options) { o.Registry = registry })
-	got := page(t, registry)
+	got := tableOf(t, registry)
 	if *update {
 		if err := os.WriteFile(metricsPage, []byte(got), 0o600); err != nil {
 			t.Fatal(err)

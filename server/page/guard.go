@@ -19,7 +19,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // guard keeps other sites out: they can neither show the page in a frame, nor reach it under a name of theirs, nor post to it.
 func guard(h http.Handler) http.Handler {
 	posts := http.NewCrossOriginProtection()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	guarded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		head := w.Header()
 		head.Set("Content-Security-Policy", policy)
 		head.Set("X-Content-Type-Options", "nosniff")
@@ -28,15 +28,24 @@ func guard(h http.Handler) http.Handler {
 		head.Set("Cross-Origin-Resource-Policy", "same-origin")
 		head.Set("Cross-Origin-Opener-Policy", "same-origin")
 		head.Set("Cache-Control", "no-store")
-		switch {
-		case r.TLS == nil && !ours(r.Host):
-			http.Error(w, "the page is not served under this name: call it by its IP address or as localhost, or serve the admin port by TLS",
-				http.StatusMisdirectedRequest)
-		case posts.Check(r) != nil:
+		if posts.Check(r) != nil {
 			http.Error(w, "another site may not post here", http.StatusForbidden)
-		default:
-			h.ServeHTTP(w, r)
+			return
 		}
+		h.ServeHTTP(w, r)
+	})
+	return OwnName(guarded)
+}
+
+// OwnName refuses requests under a name that could be another site's, unless they came by TLS.
+func OwnName(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil && !ours(r.Host) {
+			http.Error(w, "this is not served under this name: call it by its IP address or as localhost, or serve the admin port by TLS",
+				http.StatusMisdirectedRequest)
+			return
+		}
+		h.ServeHTTP(w, r)
 	})
 }
 
