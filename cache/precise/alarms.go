@@ -73,9 +73,14 @@ func (h *hub) lookAround(now time.Time) {
 		if m == nil {
 			continue
 		}
-		for _, r := range *m.ranks.Load() {
+		ranks := *m.ranks.Load()
+		answered := m.answered.Load() / int64(len(ranks))
+		for _, r := range ranks {
+			if r.is(cursor.Live) || r.is(cursor.Degraded) {
+				r.spoke, r.answeredThen = now, answered
+			}
 			for a := range alarms {
-				on := r.alarmed(a, now, h.expectedBlock(ordinal, m), m.answered.Load()/int64(len(*m.ranks.Load())))
+				on := r.alarmed(a, now, h.expectedBlock(ordinal, m), answered)
 				if on {
 					counts[a]++
 				}
@@ -107,7 +112,7 @@ func (h *hub) expectedBlock(ordinal int, m *member) int {
 func (s *source) alarmed(a alarm, now time.Time, expectedBlock int, answered int64) bool {
 	switch a {
 	case alarmSilent:
-		return (s.is(cursor.Silent) || s.is(cursor.Initial)) && now.Sub(s.since) >= silentFor && answered >= silentAnswers
+		return (s.is(cursor.Silent) || s.is(cursor.Initial)) && now.Sub(s.spoke) >= silentFor && answered-s.answeredThen >= silentAnswers
 	case alarmUnapplied:
 		return s.unapplied()
 	case alarmBlockSize:

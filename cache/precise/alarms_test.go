@@ -67,6 +67,37 @@ func TestAlarms(t *testing.T) {
 	}
 }
 
+// An engine that starts again has nothing to say until it is asked something, whatever it answered in its last life.
+func TestC03_SilenceCountsFromTheRestart(t *testing.T) {
+	restarted := func(answers int) func(*harness, *stubFeed) {
+		return func(h *harness, a *stubFeed) {
+			a.live()
+			for range 2 * silentAnswers {
+				h.serve(ids("m", upTo(100)), "a:1", 0)
+			}
+			time.Sleep(silentFor + 2*watchEvery)
+			a.rank(0).State(cursor.Silent)
+			for range answers {
+				h.serve(ids("m", upTo(100)), "a:1", 0)
+			}
+		}
+	}
+	t.Run("idle since", alarmCase{kind: "silent", off: true, events: restarted(0)}.rings)
+	t.Run("too few answers", alarmCase{kind: "silent", off: true, events: restarted(silentAnswers - 1)}.rings)
+	t.Run("answers since", alarmCase{kind: "silent", events: restarted(silentAnswers)}.rings)
+	t.Run("not for long", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHarnessWith(t, nil, nil)
+			h.endpoints("a:1")
+			restarted(silentAnswers)(h, h.site.at("a:1"))
+			time.Sleep(silentFor - 2*watchEvery)
+			if got := h.metric("sluice_kv_alarms silent"); got != 0 {
+				t.Errorf("after %v: %v", silentFor-2*watchEvery, got)
+			}
+		})
+	})
+}
+
 // One of two ranks says nothing.
 func TestC23_ASilentRankIsAnAlarm(t *testing.T) {
 	alarmCase{kind: "silent", events: func(h *harness, a *stubFeed) {

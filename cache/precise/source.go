@@ -37,9 +37,12 @@ type source struct {
 	leaving atomic.Bool   // no longer wanted
 	mixed   atomic.Bool   // groups of one tier have blocks of several sizes, which do not go together
 
-	since       time.Time
 	unpredicted atomic.Int32 // answers in a row with cached tokens of which none was predicted
-	said        [alarms]bool // what the log has been told of; the watch's own
+
+	// The watch's own:
+	spoke        time.Time    // when its events were heard last, at first when it was found
+	answeredThen int64        // how many requests its engine had answered by then
+	said         [alarms]bool // what the log has been told of
 
 	mu      sync.Mutex // guards what follows
 	held    []*tier
@@ -96,7 +99,7 @@ type ranks struct {
 
 func newSource(index uint32, h *hub, of *ranks) *source {
 	s := &source{
-		since: time.Now(),
+		spoke: time.Now(),
 		index: index, store: h.store, keys: &h.keys, tiers: h.tiers, stats: &h.stats, limit: h.maxBlocks, ranks: of,
 		resized: h.sizesChanged, adapters: &h.adapters, salts: &h.salts,
 		routed: routed{store: h.store, limit: h.maxRouted, holder: h.store.Register(index, 1000)},
