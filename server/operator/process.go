@@ -55,7 +55,11 @@ func (s *Service) SetLogLevel(_ context.Context, r *schedulerv1.SetLogLevelReque
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	before := s.config.Level.Level()
-	s.config.Level.Set(level)
+	if before < level {
+		defer s.config.Level.Set(level) // else the log would not have what follows
+	} else {
+		s.config.Level.Set(level)
+	}
 	s.config.Logger.Warn("the log level was changed over the admin port", "before", strings.ToLower(before.String()), "now", name)
 	return &schedulerv1.SetLogLevelResponse{Previous: strings.ToLower(before.String())}, nil
 }
