@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -15,6 +16,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -376,3 +378,37 @@ func (d discard) Header() http.Header         { return d.header }
 func (d discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d discard) WriteHeader(int)             {}
 func (d discard) Flush()                      {}
+
+// The port's own server turns away who calls from elsewhere, before anything is changed.
+func TestChangesFromElsewhereAreRefused(t *testing.T) {
+	var level slog.LevelVar
+	p := launch(t, "", func(o *Options) { o.Level = &level })
+	for method, want := range map[string]string{
+		schedulerv1.SchedulerService_Drain_FullMethodName:       "7", // PERMISSION_DENIED
+		schedulerv1.SchedulerService_SetLogLevel_FullMethodName: "7",
+		schedulerv1.SchedulerService_GetConfig_FullMethodName:   "0",
+	} {
+		r := httptest.NewRequest(http.MethodPost, method, bytes.NewReader(make([]byte, 5))) // an empty message
+		r.ProtoMajor, r.Proto, r.RemoteAddr = 2, "HTTP/2.0", "10.0.0.7:4711"
+		r.Header.Set("content-type", "application/grpc")
+		r.Header.Set("te", "trailers")
+		w := httptest.NewRecorder()
+		p.app.adminGRPC.ServeHTTP(w, r)
+		if got := w.Result().Trailer.Get("grpc-status"); got != want {
+			t.Errorf("%s: status %q, want %s: %v", method, got, want, w.Result().Trailer)
+		}
+	}
+	if !p.app.Ready() || level.Level() != slog.LevelInfo {
+		t.Errorf("ready: %v, log level %v", p.app.Ready(), level.Level())
+	}
+}
+
+// A body that Envoy may send may be tried, though it is larger than what gRPC takes by itself.
+func TestLargeBodiesAreTried(t *testing.T) {
+	p := launch(t, "", nil)
+	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("x", 5<<20) + `"}]}`
+	a, err := p.operator(t, insecure.NewCredentials()).DryRun(t.Context(), &schedulerv1.DryRunRequest{BodyText: body})
+	if err != nil || a.GetExplanation().GetReason() == "" {
+		t.Errorf("%v", err)
+	}
+}

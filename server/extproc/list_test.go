@@ -113,3 +113,50 @@ func TestListingWaitsForNoStream(t *testing.T) {
 	listing.Wait()
 	waitFor(t, func() bool { open, _ := b.server.ListStreams(10); return len(open) == 1 })
 }
+
+// Streams that begin after the last one of a list has ended are listed, and in the order in which they began.
+func TestListAfterItsLastOneEnded(t *testing.T) {
+	var l list
+	named := map[*stream]string{}
+	begin := func(name string) *stream {
+		st := &stream{}
+		named[st] = name
+		l.add(st)
+		return st
+	}
+	is := func(want string) {
+		t.Helper()
+		var got, back string
+		for st := l.first; st != nil; st = st.place.next {
+			got += named[st]
+		}
+		for st := l.last; st != nil; st = st.place.prev {
+			back = named[st] + back
+		}
+		if got != want || back != want {
+			t.Errorf("listed are %q, and from the end %q, want %q", got, back, want)
+		}
+	}
+	a, b := begin("a"), begin("b")
+	l.remove(b)
+	c := begin("c")
+	is("ac")
+	d := begin("d")
+	l.remove(c)
+	is("ad")
+	l.remove(a)
+	is("d")
+	l.remove(d)
+	is("")
+	begin("e")
+	is("e")
+}
+
+// What a client calls itself may be no UTF-8, which no answer could hold.
+func TestTextsInListsAreUTF8(t *testing.T) {
+	for in, want := range map[string]string{"a\xffb": "a\uFFFDb", strings.Repeat("x", maxListedText-1) + "é": strings.Repeat("x", maxListedText-1) + "\uFFFD"} {
+		if got := shortened(in); got != want {
+			t.Errorf("%q became %q", in, got)
+		}
+	}
+}

@@ -427,3 +427,35 @@ func TestUnrecordedSpansAllocateNothing(t *testing.T) {
 		}
 	}
 }
+
+// What the engine did not say is no attribute, rather than a number that nobody counted.
+func TestC31_UnknownUsageIsNoAttribute(t *testing.T) {
+	for name, tc := range map[string]struct {
+		last string
+		want map[string]any
+	}{
+		"no usage":           {"data: [DONE]\n\n", map[string]any{}},
+		"no detail of cache": {"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":2}}\n\n", map[string]any{string(span.GenAIInputTokens): int64(10), string(span.GenAIOutputTokens): int64(2)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newTraced(t, options{})
+			c := b.callFrom(t, ofProxy)
+			c.requestHeaders(false, ":method", "POST", ":path", "/v1/chat/completions")
+			c.requestBody(chat(400), true)
+			c.pickOf(c.recv())
+			c.echoed(false)
+			c.responseHeaders(false, ":status", "200", "content-type", "text/event-stream")
+			c.recv()
+			c.echo(tokenChunk, false)
+			c.echo(tc.last, true)
+			c.noAnswer()
+			request, _ := b.spans(t)
+			got := valuesOf(request)
+			for _, key := range []string{string(span.GenAIInputTokens), string(span.GenAIOutputTokens), string(span.GenAICachedTokens)} {
+				if got[key] != tc.want[key] {
+					t.Errorf("%s is %v, want %v", key, got[key], tc.want[key])
+				}
+			}
+		})
+	}
+}
