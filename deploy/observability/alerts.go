@@ -190,6 +190,18 @@ and sum by (instance, producer, index) (increase(sluice_prefix_cache_predictions
 			Do:          []string{"[tokens.md](tokens.md) says how checks work and what to compare."},
 		},
 		{
+			Name: "SluicePromptsEstimated", Group: groupCache, Severity: Warning, For: 10 * time.Minute,
+			Expr: `sum by (instance, producer) (rate(sluice_token_inexact_prompts_total{reason!~"canceled|mismatch_demoted|unreadable|unsupported"}[10m]))
+  > 0.2 * (sum by (instance, producer) (rate(sluice_token_inexact_prompts_total[10m])) + sum by (instance, producer) (rate(sluice_token_exact_prompts_total[10m])))`,
+			Summary:     "Prompts go on without their tokens.",
+			Description: "For more than 20 % of the requests {{ $labels.producer }} on {{ $labels.instance }} could not have the prompt's tokens.",
+			Means:       "Servers answer too late, or with faults, and not so often that their breakers open. Such prompts are estimated, and looked up in the approximate index.",
+			Do: []string{
+				"`sluice_token_inexact_prompts_total` says why. `timeout`: compare `sluice_token_render_seconds` with the time allowed; [what it may cost](tokens.md#what-it-may-cost).",
+				"`sluice explain` shows such a request with `about` before its prompt's tokens.",
+			},
+		},
+		{
 			Name: "SluiceTokenServersDown", Group: groupCache, Severity: Warning, For: 5 * time.Minute,
 			Expr: `sum by (instance, producer) (sluice_token_render_servers{state="closed"}) == 0
 and sum by (instance, producer) (sluice_token_render_servers) > 0`,
