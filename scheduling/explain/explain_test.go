@@ -64,6 +64,7 @@ func TestReasonAndFlips(t *testing.T) {
 		endpoints []schedtest.Endpoint
 	}{
 		{"held", usual, []schedtest.Endpoint{endpoint(1000, 90), endpoint(0, 0), endpoint(5000, 95)}},
+		{"held, and ahead", usual, []schedtest.Endpoint{endpoint(500, 90), endpoint(2000, 0)}},
 		{"released", usual, []schedtest.Endpoint{endpoint(400_000, 90), endpoint(0, 0)}},
 		{"everybody holds it", usual, []schedtest.Endpoint{endpoint(40, 100), endpoint(0, 100)}},
 		{"nobody holds it", usual, []schedtest.Endpoint{endpoint(300, 0), endpoint(100, 0)}},
@@ -71,6 +72,7 @@ func TestReasonAndFlips(t *testing.T) {
 		{"alone", usual, []schedtest.Endpoint{endpoint(0, 10)}},
 		{"nothing is known", usual, []schedtest.Endpoint{{}, {}}},
 		{"several scorers", scored, []schedtest.Endpoint{endpoint(1000, 90), endpoint(0, 20)}},
+		{"three of them", scored, []schedtest.Endpoint{endpoint(1000, 90), endpoint(3000, 20), endpoint(2000, 70)}},
 		{"drawn", drawn, []schedtest.Endpoint{endpoint(0, 90), endpoint(0, 20)}},
 		{"none is ready", usual, []schedtest.Endpoint{{EndpointSpec: scheduling.EndpointSpec{State: scheduling.EndpointDraining}}}},
 		{"there is none", usual, nil},
@@ -196,5 +198,52 @@ func TestCompared(t *testing.T) {
 		if diff := cmp.Diff(tc.want, explain.Compared(&decisionv1.Decision{Gates: tc.gates})); diff != "" {
 			t.Error(diff)
 		}
+	}
+}
+
+// What decided is the weighted difference to the best of the others, not the plain one, nor that to somebody else.
+func TestReasonNamesWhatDecided(t *testing.T) {
+	margin := 2.5
+	candidate := func(ordinal uint32, total float64, scores ...float64) *decisionv1.Candidate {
+		return &decisionv1.Candidate{Ordinal: ordinal, Address: fmt.Sprintf("e%d", ordinal), Total: total, Scores: scores}
+	}
+	d := &decisionv1.Decision{
+		Picks: []uint32{1}, RunnerUpMargin: &margin,
+		Scorers:    []*decisionv1.Scorer{{Name: "heavy", Weight: 10}, {Name: "light", Weight: 1}},
+		Candidates: []*decisionv1.Candidate{candidate(0, 0.5, 0, 0.5), candidate(1, 6, 0.5, 1), candidate(2, 3.5, 0.3, 0.5), candidate(3, 0, 0, 0)},
+	}
+	want := "e1 was picked; of 4 candidates it had the highest total, 6, ahead of e2 by 2.5, most of it by heavy (2)."
+	if got := explain.Reason(d); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// The blocks that are taken from an endpoint are worth what its blocks are worth, on the CPU's tier for example.
+func TestFlipOfBlocksThatAreWorthLess(t *testing.T) {
+	worth := func(cached int) schedtest.Endpoint {
+		e := endpoint(0, cached)
+		e.Match.MatchBlocks = cached / 2
+		return e
+	}
+	other := endpoint(0, 20)
+	s, d := decided(t, scored, worth(90), other)
+	flips, err := explain.Flips(s, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for _, f := range flips {
+		if f.Input != explain.Cached || f.Ordinal != 0 {
+			continue
+		}
+		tried++
+		for blocks, want := range map[int]int{int(f.To): f.Pick, int(f.To) + 1: 0} {
+			if _, again := decided(t, scored, worth(blocks), other); int(again.GetPicks()[0]) != want {
+				t.Errorf("%s: with %d blocks %d is picked", f.Words(d), blocks, again.GetPicks()[0])
+			}
+		}
+	}
+	if tried == 0 {
+		t.Error("no number of blocks was found that changes the pick")
 	}
 }
