@@ -30,13 +30,16 @@ vllm:cache_config_info{block_size="32",engine="0",num_gpu_blocks="1000"} 1.0
 // What is known of an endpoint, the engine's own word, the ledger's and the index's, is listed; what is not known is absent, and
 // what is too old says so.
 func TestEndpointsOverTheAdminPort(t *testing.T) {
-	var gone atomic.Bool
+	var gone, asleep atomic.Bool
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if gone.Load() {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = io.WriteString(w, enginePage)
+		if asleep.Load() {
+			_, _ = io.WriteString(w, "vllm:engine_sleep_state{engine=\"0\",sleep_state=\"awake\"} 0\n")
+		}
 	}))
 	defer engine.Close()
 	address := strings.TrimPrefix(engine.URL, "http://")
@@ -135,6 +138,8 @@ schedulingProfiles:
 	if audited != 2 {
 		t.Errorf("%d answers were audited", audited)
 	}
+	asleep.Store(true)
+	waitFor(t, func() bool { e := list(); return e[0].GetAsleep() && !e[1].GetAsleep() })
 	gone.Store(true)
 	waitFor(t, func() bool { e := list()[0]; return e.GetMetricsStale() && e.GetEngineMetrics().GetAgeMs() > 100 })
 	if err := open.CloseSend(); err != nil {

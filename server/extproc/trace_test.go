@@ -3,6 +3,7 @@ package extproc
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -457,5 +458,21 @@ func TestC31_UnknownUsageIsNoAttribute(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What a gate did not compare is no attribute: no collector takes what is no number.
+func TestGateAttributes(t *testing.T) {
+	nan := math.NaN()
+	g := scheduling.GateReport{Filter: "gate", Verdict: scheduling.GateHeld, GapMs: 0, BarMs: nan, GapTokens: -7, BarTokens: nan}
+	got := map[string]any{}
+	for _, a := range gateAttributes(&g) {
+		got[string(a.Key)] = a.Value.AsInterface()
+	}
+	want := map[string]any{
+		string(span.Gate): "held", string(span.GateFilter): "gate", string(span.GateGapMs): 0.0, string(span.GateGapTokens): -7.0,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
