@@ -15,7 +15,7 @@ func Spans() []Meaning {
 	return []Meaning{
 		{Name: Request, Means: "the whole stream of one HTTP request, from its headers to the end of its answer; a server span"},
 		{Name: Receive, Means: "from the headers to a complete request: the client's upload, and reading it"},
-		{Name: Tokenize, Means: "a producer that turns the prompt into tokens; where it could not in time, `sluice.prompt.exact` of the request is false"},
+		{Name: Tokenize, Means: "a producer that turns the prompt into tokens; an error says why it could not"},
 		{Name: Lookup, Means: "a producer that looks the prompt up in a prefix index"},
 		{Name: Produce, Means: "any other producer"},
 		{Name: Wait, Means: "the wait for the lock that all picks of a pool share"},
