@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,7 +31,7 @@ type harness struct {
 	registry  *prometheus.Registry
 	types     []scheduling.PluginType
 	scheduler *scheduling.Scheduler
-	fault     error // of the last request
+	last      atomic.Pointer[scheduling.Fault] // of the last request
 }
 
 func newHarness(t testing.TB, change func(*Parameters)) *harness {
@@ -70,6 +71,14 @@ func (h *harness) reload(change func(*Parameters)) {
 	}
 }
 
+// fault is what the producer said of the last request.
+func (h *harness) fault() string {
+	if f := h.last.Load(); f != nil {
+		return f.Err.Error()
+	}
+	return ""
+}
+
 // ask returns what is published for a request, and its flight.
 func (h *harness) ask(r *scheduling.Request) (scheduling.TokenizedPrompt, *scheduling.Flight) {
 	h.t.Helper()
@@ -81,9 +90,9 @@ func (h *harness) askWithin(ctx context.Context, r *scheduling.Request) (schedul
 	c := h.scheduler.Begin(h.pool.Snapshot(), r, 0)
 	defer h.scheduler.End(c)
 	h.scheduler.Produce(ctx, c)
-	h.fault = nil
+	h.last.Store(nil)
 	for _, f := range c.Faults {
-		h.fault = f.Err
+		h.last.Store(&f)
 	}
 	got, ok := h.scheduler.Plugin("first").(*firstPicker).prompt.In(c).Get()
 	if !ok {

@@ -209,10 +209,7 @@ func TestFaults(t *testing.T) {
 				h := newExactHarness(t, e, byDefault)
 				defer h.close()
 				h.timed(tc.r, 150*time.Millisecond)
-				got := ""
-				if h.fault != nil {
-					got = h.fault.Error()
-				}
+				got := h.fault()
 				if !strings.HasPrefix(got, tc.want) || (got == "") != (tc.want == "") {
 					t.Errorf("the fault is %q, want %q", got, tc.want)
 				}
@@ -232,8 +229,8 @@ func TestFaultOfTheTimeForProducers(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Millisecond, func() { cancel(errRefused) })
 		h.askWithin(ctx, question("m", 1))
-		if h.fault == nil || h.fault.Error() != "the prompt's length is estimated: connection refused" {
-			t.Errorf("%v", h.fault)
+		if got := h.fault(); got != "the prompt's length is estimated: connection refused" {
+			t.Errorf("the fault is %q", got)
 		}
 	})
 }
