@@ -231,12 +231,12 @@ func TestProducerFaults(t *testing.T) {
 
 // TestProducersSkippedOnceTheTimeIsUp: the request goes on with what is known by then.
 func TestProducersSkippedOnceTheTimeIsUp(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
 	ran := 0
 	slow := producerFunc(func(context.Context, *scheduling.Cycle) error {
 		ran++
-		cancel()
+		cancel(errFake)
 		return nil
 	})
 	never := producerFunc(func(context.Context, *scheduling.Cycle) error {
@@ -252,7 +252,7 @@ func TestProducersSkippedOnceTheTimeIsUp(t *testing.T) {
 		t.Fatalf("ran %d, faults %v", ran, c.Faults)
 	}
 	for i, name := range []string{"x", "y"} {
-		if c.Faults[i].Producer != name || !errors.Is(c.Faults[i].Err, context.Canceled) {
+		if c.Faults[i].Producer != name || !errors.Is(c.Faults[i].Err, errFake) {
 			t.Errorf("fault %d: %v", i, c.Faults[i])
 		}
 	}

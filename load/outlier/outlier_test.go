@@ -117,6 +117,24 @@ func TestTrialThenBackOrLonger(t *testing.T) {
 	r.goes("a:1") // and the count begins anew
 }
 
+// A decision that is only looked at goes where the trial would go, and leaves the trial to a request.
+func TestPreviewTakesNoTrial(t *testing.T) {
+	r := newRig(t, "", "a:1", "b:1")
+	for range 3 {
+		r.answer(503)
+	}
+	r.now += time.Second
+	for range 2 {
+		c := r.scheduler.Begin(r.pool.Snapshot(), &scheduling.Request{ID: 1, Choices: 1, Trial: true}, r.now)
+		r.scheduler.Preview(c)
+		if a := c.Snapshot.Endpoints[c.Picks[0]].Address; a != "a:1" {
+			t.Errorf("%s would be picked", a)
+		}
+		r.scheduler.End(c)
+	}
+	r.goes("a:1")
+}
+
 func TestTrialWithoutAnOutcomeIsRepeated(t *testing.T) {
 	r := newRig(t, "", "a:1", "b:1")
 	for range 3 {
