@@ -307,7 +307,7 @@ func TestBlockSizeOfEndpointsThatHaveNotSpoken(t *testing.T) {
 	// An engine may tell its size before anybody knows that it is there.
 	g := newHarness(t, nil)
 	follow := g.hub().follow
-	g.hub().follow = func(e *scheduling.Endpoint, c kvevents.Config, o kvevents.Options, open func(int) kvevents.Sink) feed {
+	g.hub().follow = func(e *scheduling.Endpoint, c kvevents.Config, o kvevents.Options, open func(int) kvevents.Sink) Feed {
 		open(0).Apply(&wire.Batch{Events: []wire.Event{store(128, upTo(128), 1)}})
 		return follow(e, c, o, open)
 	}

@@ -93,7 +93,7 @@ type site struct {
 	starts int
 }
 
-func (s *site) follow(e *scheduling.Endpoint, c kvevents.Config, _ kvevents.Options, open func(int) kvevents.Sink) feed {
+func (s *site) follow(e *scheduling.Endpoint, c kvevents.Config, _ kvevents.Options, open func(int) kvevents.Sink) Feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := &stubFeed{endpoint: e, config: c, open: open, ready: make(chan struct{})}
@@ -171,7 +171,7 @@ func newHarnessWith(t testing.TB, config CacheConfig, change func(*Parameters)) 
 	h.types = []scheduling.PluginType{
 		Type(Options{
 			Now: h.now, CacheConfig: config, Approximate: family, Audits: audits, Seed: seed, Transport: h.site, Registerer: h.registry,
-			follow: h.site.follow,
+			Follow: h.site.follow,
 		}),
 		family.Type(), tokens.Type(tokens.Options{}), ledger.Type(),
 		{Type: "probe", New: func(b *scheduling.Builder) (any, error) {

@@ -38,7 +38,7 @@ type hub struct {
 	configured  atomic.Int32 // tokens of a block as somebody has configured them, 0 where nobody has
 	logger      *slog.Logger
 	client      *http.Client
-	follow      follower
+	follow      Follower
 	config      kvevents.Config
 	bind        string    // where engines may connect; empty for nowhere
 	listener    *listener // nil: not listening (yet)
@@ -79,13 +79,16 @@ func newHub(seed blockhash.Seed, tiers *tierWeights, maxBlocks int) *hub {
 	return h
 }
 
-// follower starts to follow an endpoint's events; kvevents.Follow is one.
-type follower func(e *scheduling.Endpoint, c kvevents.Config, o kvevents.Options, open func(rank int) kvevents.Sink) feed
+// Follower starts to follow an endpoint's events, as kvevents.Follow does.
+type Follower func(e *scheduling.Endpoint, c kvevents.Config, o kvevents.Options, open func(rank int) kvevents.Sink) Feed
 
-// feed is what a hub needs of a kvevents.Feed.
-type feed interface {
+// Feed is what the index needs of a kvevents.Feed.
+type Feed interface {
+	// Restarted says that the engine seems to have been started anew.
 	Restarted()
+	// Ready is closed once what the engine has published before is known, or will not be.
 	Ready() <-chan struct{}
+	// Close ends it; nothing reaches the sinks any more once it returns.
 	Close() error
 }
 
@@ -98,7 +101,7 @@ type members struct {
 // member is one endpoint instance.
 type member struct {
 	endpoint *scheduling.Endpoint
-	feed     feed
+	feed     Feed
 	ranks    atomic.Pointer[[]rank]
 	together ranks
 	answered atomic.Int64       // requests for blocks that the endpoint has answered

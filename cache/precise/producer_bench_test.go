@@ -38,7 +38,7 @@ func BenchmarkProduce(b *testing.B) {
 			o := Options{
 				Now: func() time.Duration { return 0 }, Seed: blockhash.SeedOf("bench"),
 				Approximate: approx.NewFamily(approx.Options{Seed: blockhash.SeedOf("bench")}),
-				follow: func(_ *scheduling.Endpoint, _ kvevents.Config, _ kvevents.Options, open func(int) kvevents.Sink) feed {
+				Follow: func(_ *scheduling.Endpoint, _ kvevents.Config, _ kvevents.Options, open func(int) kvevents.Sink) Feed {
 					sinks = append(sinks, open(0))
 					return mute{}
 				},

@@ -43,7 +43,8 @@ type Options struct {
 	// Registerer is where the index's metrics go; nil means nowhere.
 	Registerer prometheus.Registerer
 
-	follow follower // kvevents.Follow, but in tests
+	// Follow follows the engines' events; nil means kvevents.Follow. A simulation, whose engines have no sockets, has its own.
+	Follow Follower
 }
 
 // Type is precise-prefix-cache-producer. To be called once per Registerer.
@@ -57,8 +58,8 @@ func Type(o Options) scheduling.PluginType {
 			MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: 5 * time.Second,
 		}
 	}
-	if o.follow == nil {
-		o.follow = func(e *scheduling.Endpoint, c kvevents.Config, opts kvevents.Options, open func(int) kvevents.Sink) feed {
+	if o.Follow == nil {
+		o.Follow = func(e *scheduling.Endpoint, c kvevents.Config, opts kvevents.Options, open func(int) kvevents.Sink) Feed {
 			return kvevents.Follow(e, c, opts, open)
 		}
 	}
@@ -131,7 +132,7 @@ func firstHub(p *Producer, previous *Producer, o Options) (*hub, error) {
 	}
 	h := newHub(seed, tiers, p.params.MaxBlocksPerEndpoint)
 	h.maxParked = p.params.MaxParkedBlocks
-	h.logger, h.follow, h.users, h.config = o.Logger, o.follow, 1, feedConfig(&p.params.KVEvents)
+	h.logger, h.follow, h.users, h.config = o.Logger, o.Follow, 1, feedConfig(&p.params.KVEvents)
 	h.client = &http.Client{
 		Transport: o.Transport, Timeout: modelsTimeout,
 		// An engine answers for itself: it cannot make this process ask somebody else.

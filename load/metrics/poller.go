@@ -85,6 +85,9 @@ func (p *poller) follow(snapshot *scheduling.Snapshot) {
 	}
 	records := p.store.follow(snapshot)
 	p.interval.Store(int64(p.settings.intervalFor(snapshot.Len())))
+	if p.store.fed {
+		return
+	}
 	for ordinal, l := range p.loops {
 		if ordinal >= len(records) || records[ordinal] != l.record {
 			p.stop(ordinal)

@@ -24,6 +24,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Transport carries the scrapes; nil means a transport of the Store's own.
 	Transport http.RoundTripper
+	// Fed means that nobody is asked: what engines say comes through Feed, as in a simulation, whose engines have no pages.
+	Fed bool
 }
 
 // Store holds what the engines of a process's endpoints last said of themselves. There is one per process, so that what
@@ -34,6 +36,7 @@ type Store struct {
 	logger    *slog.Logger
 	transport http.RoundTripper
 	own       *connections   // transport where it is the Store's own
+	fed       bool           // by Feed alone
 	random    func() float64 // in [0, 1)
 	offset    float64
 
@@ -49,7 +52,7 @@ type Store struct {
 
 // NewStore returns an empty store. To be called once per Registerer.
 func NewStore(o Options) *Store {
-	s := &Store{now: o.Now, logger: o.Logger, transport: o.Transport, random: rand.Float64, offset: rand.Float64()}
+	s := &Store{now: o.Now, logger: o.Logger, transport: o.Transport, fed: o.Fed, random: rand.Float64, offset: rand.Float64()}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
 	}
@@ -63,6 +66,17 @@ func NewStore(o Options) *Store {
 		o.Registerer.MustRegister(&collector{s})
 	}
 	return s
+}
+
+// Feed takes over what an endpoint instance says, as a scrape would. Of one that the Store does not follow nothing is kept.
+func (s *Store) Feed(ordinal int, generation uint64, r Reading) {
+	table := *s.table.Load()
+	if ordinal < 0 || ordinal >= len(table) || table[ordinal] == nil || table[ordinal].generation != generation {
+		return
+	}
+	for _, cause := range table[ordinal].take(&r) {
+		s.announceLoss(table[ordinal], cause)
+	}
 }
 
 // Reading returns what an endpoint instance last said, however long ago; ok is false where it has said nothing yet.
