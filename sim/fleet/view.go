@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -40,9 +42,9 @@ type View struct {
 	behind []time.Duration   // when each engine's last events come
 }
 
-// Address is how an endpoint is called.
+// Address is how an endpoint is called. Nobody listens there.
 func Address(number int) string {
-	return fmt.Sprintf("10.%d.%d.%d:8000", number>>16, number>>8&255, number&255)
+	return fmt.Sprintf("127.%d.%d.%d:1", 128+(number>>16), number>>8&255, number&255)
 }
 
 func newView(f *fleet) *View {
@@ -67,6 +69,12 @@ func (v *View) Engines() *metrics.Store { return v.store }
 
 // Seed is the run's source of random numbers.
 func (v *View) Seed() uint64 { return v.fleet.config.Seed }
+
+// RoundTrip answers no question to an engine: those of a fleet have no sockets. It makes a View an http.RoundTripper, with
+// which nothing is dialled.
+func (v *View) RoundTrip(r *http.Request) (*http.Response, error) {
+	return nil, fmt.Errorf("%s: %w", r.URL.Host, errors.ErrUnsupported)
+}
 
 // Follow makes an index hear an engine's KV events. It is a precise.Follower.
 func (v *View) Follow(e *scheduling.Endpoint, _ kvevents.Config, _ kvevents.Options, open func(rank int) kvevents.Sink) *Feed {
