@@ -142,24 +142,18 @@ func (t *Trace) sort() {
 }
 
 // AppendTokens appends a prompt's tokens. They follow from its blocks' names: a block's tokens are the same wherever it
-// stands, and two blocks differ within the first two tokens.
+// stands, and two blocks differ within the first two tokens. Beyond those they are all 0: nobody reads them.
 func (t *Trace) AppendTokens(tokens []uint32, r *Request) []uint32 {
-	left := r.PromptTokens
-	for _, name := range r.Blocks {
-		n := min(left, t.BlockTokens)
-		tokens = appendBlock(tokens, name, n)
-		left -= n
+	from := len(tokens)
+	tokens = slices.Grow(tokens, r.PromptTokens)[:from+r.PromptTokens]
+	prompt := tokens[from:]
+	clear(prompt)
+	for i, name := range r.Blocks {
+		block := prompt[min(i*t.BlockTokens, len(prompt)):]
+		block = block[:min(t.BlockTokens, len(block))]
+		for j := range min(2, len(block)) {
+			block[j] = uint32(name >> (32 * j))
+		}
 	}
 	return tokens
-}
-
-// appendBlock appends the first n tokens of a block: its name in two words, then noise.
-func appendBlock(tokens []uint32, name uint64, n int) []uint32 {
-	from := len(tokens)
-	tokens = append(tokens, uint32(name), uint32(name>>32))
-	for state := name; len(tokens) < from+n; {
-		state = state*6364136223846793005 + 1442695040888963407 // Knuth's MMIX generator
-		tokens = append(tokens, uint32(state>>32))
-	}
-	return tokens[:from+n]
 }
