@@ -35,7 +35,8 @@ type Environment struct {
 	Registerer prometheus.Registerer
 	// Engines is what the engines say of themselves, kept once per process: it outlives reloads.
 	Engines *metrics.Store
-	// Follow follows the engines' KV events, and Transport carries questions to engines; nil where engines have sockets.
+	// Follow follows the engines' KV events, and Transport carries questions to engines; nil where engines have sockets. With
+	// Follow, Now is a virtual time.
 	Follow    precise.Follower
 	Transport http.RoundTripper
 	// HashSeed keys the block hashes of plugins without a configured seed; made anew per process.
@@ -55,7 +56,7 @@ func Plugins(e Environment) []scheduling.PluginType {
 			tokens.Type(tokens.Options{Registerer: e.Registerer, Logger: e.Logger}),
 			approximate.Type(),
 			precise.Type(precise.Options{
-				Now: e.Now, CacheConfig: e.Engines, Follow: e.Follow, Transport: e.Transport, Approximate: approximate, Audits: audits,
+				Now: e.Now, CacheConfig: e.Engines, Follow: e.Follow, Virtual: e.Follow != nil, Transport: e.Transport, Approximate: approximate, Audits: audits,
 				Seed: e.HashSeed, Logger: e.Logger, Registerer: e.Registerer,
 			}),
 			ledger.Type(),

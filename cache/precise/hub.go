@@ -20,6 +20,7 @@ import (
 
 // hub is the index with everything that feeds it. It outlives reloads that leave its settings as they are.
 type hub struct {
+	virtual   bool // see Options
 	store     *chain.Store
 	keys      keys
 	tiers     *tierWeights

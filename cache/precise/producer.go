@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,7 +72,11 @@ func (p *Producer) Produce(ctx context.Context, c *scheduling.Cycle) error {
 		adapter = 0
 	}
 	pr.hash(&h.keys, sizes[:], adapter, c.Request.CacheSalt, known, p.params.MaxPrefixTokens)
-	h.queue.expire(c.Now, max(expiredAtOnce, 2*pr.seen/fallback))
+	due := max(expiredAtOnce, 2*pr.seen/fallback)
+	if h.virtual {
+		due = math.MaxInt
+	}
+	h.queue.expire(c.Now, due)
 	p.lookUp(c, pr, fallback)
 	p.blocks.In(c).Set(promptValue{pr})
 	return nil

@@ -45,6 +45,8 @@ type Options struct {
 
 	// Follow follows the engines' events; nil means kvevents.Follow. A simulation, whose engines have no sockets, has its own.
 	Follow Follower
+	// Virtual says that Now is not the real time: nothing is done by the real one, and what is due is done at the next request.
+	Virtual bool
 }
 
 // Type is precise-prefix-cache-producer. To be called once per Registerer.
@@ -140,7 +142,9 @@ func firstHub(p *Producer, previous *Producer, o Options) (*hub, error) {
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.cacheConfig, h.clock = o.CacheConfig, o.Now
-	h.work.Go(h.watch)
+	if h.virtual = o.Virtual; !h.virtual {
+		h.work.Go(h.watch)
+	}
 	h.bind = p.params.KVEvents.Bind
 	if previous != nil {
 		h.listener = previous.hub.share(h.bind)

@@ -2,12 +2,14 @@ package fleet
 
 import (
 	"container/heap"
+	"sync/atomic"
 	"time"
 )
 
 // clock runs what is due in the order of its times, and of equal times in the order in which it was asked for.
 type clock struct {
 	now   time.Duration
+	shown atomic.Int64 // now, for those who look from other goroutines
 	queue alarms
 	asked uint64
 }
@@ -31,6 +33,7 @@ func (c *clock) step() bool {
 	}
 	a := heap.Pop(&c.queue).(alarm)
 	c.now = a.at
+	c.shown.Store(int64(a.at))
 	a.do()
 	return true
 }

@@ -96,7 +96,7 @@ type engine struct {
 
 // Run plays the trace to its end, when the last request has ended.
 func Run(c Config) (*Result, error) {
-	f := &fleet{clock: clock{}, config: c, random: rand.New(rand.NewPCG(c.Seed, 0x5105ce)), byJob: map[*sim.Job]*Request{}}
+	f := &fleet{config: c, random: rand.New(rand.NewPCG(c.Seed, 0x5105ce)), byJob: map[*sim.Job]*Request{}}
 	if err := f.assemble(); err != nil {
 		return nil, err
 	}
