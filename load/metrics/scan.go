@@ -102,14 +102,14 @@ var (
 	noLabels   = []byte("}")
 )
 
-// names reports whether a line begins with the rule's name and ends or goes on with something else.
+// names reports whether a line begins with the rule's name and ends or goes on with something else, be it a number's sign.
 func (r *rule) names(line []byte) bool {
 	n := len(r.name)
 	if len(line) <= n {
 		return string(line) == r.name
 	}
 	switch line[n] { // first: it is almost never one of these
-	case '{', ' ', '\t':
+	case '{', ' ', '\t', '+', '-', '.':
 		return string(line[:n]) == r.name
 	}
 	return false
