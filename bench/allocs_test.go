@@ -37,7 +37,7 @@ func TestAllocationsOfRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append(built(t), "-via", "stream", "-setups", "sluice-approx,sluice-precise", "-bodies", "16KiB", "-rounds", "5", "-requests", "1000")
+	args := append(built(t), "-via", "stream", "-setups", "sluice-approx,sluice-precise", "-bodies", "16KiB", "-rounds", "5", "-requests", "2000") // more than the decisions that are kept: until they are, each is allocated
 	o, err := parseOptions(args, io.Discard)
 	if err != nil {
 		t.Fatal(err)
