@@ -110,7 +110,7 @@ func TestFaultsOfAPlan(t *testing.T) {
 		"no trace": func(p *Plan) { p.Traces = nil }, "no configuration": func(p *Plan) { p.Configs = nil },
 		"no endpoints": func(p *Plan) { p.Endpoints = nil }, "seeds": func(p *Plan) { p.Seeds = 0 },
 		"speed": func(p *Plan) { p.Speed = 0 }, "warm-up": func(p *Plan) { p.WarmUp = 1 },
-		"nothere.yaml on b2b, seed 1": func(p *Plan) { p.Configs = []string{"/nothere.yaml"} },
+		"nothere.yaml on b2b, seed ": func(p *Plan) { p.Configs = []string{"/nothere.yaml"} },
 	} {
 		p := plan(t)
 		change(&p)
