@@ -43,3 +43,14 @@ func (s *Scheduler) Plugins() iter.Seq2[string, any] {
 		}
 	}
 }
+
+// PluginsOf is Plugins for those of one type, or that implement one interface.
+func PluginsOf[T any](s *Scheduler) iter.Seq2[string, T] {
+	return func(yield func(string, T) bool) {
+		for name, plugin := range s.Plugins() {
+			if p, ok := plugin.(T); ok && !yield(name, p) {
+				return
+			}
+		}
+	}
+}

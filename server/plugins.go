@@ -88,20 +88,12 @@ type cacheLoser interface {
 
 // tellCacheLost makes the plugins in force forget what an engine held that has lost its cache.
 func (a *App) tellCacheLost(ordinal int, generation uint64, restarted bool) {
-	for _, plugin := range a.current.Load().scheduler.Plugins() {
-		if p, ok := plugin.(cacheLoser); ok {
-			p.CacheLost(ordinal, generation, restarted)
-		}
+	for _, p := range scheduling.PluginsOf[cacheLoser](a.current.Load().scheduler) {
+		p.CacheLost(ordinal, generation, restarted)
 	}
 }
 
 // ledgers walks the ledgers of a scheduler.
 func ledgers(s *scheduling.Scheduler) iter.Seq2[string, *ledger.Plugin] {
-	return func(yield func(string, *ledger.Plugin) bool) {
-		for name, plugin := range s.Plugins() {
-			if l, ok := plugin.(*ledger.Plugin); ok && !yield(name, l) {
-				return
-			}
-		}
-	}
+	return scheduling.PluginsOf[*ledger.Plugin](s)
 }

@@ -95,7 +95,7 @@ func (n endpoints) picked(d *decisionv1.Decision) string {
 	s := n.name(pick)
 	if m := e.GetPrefixCacheMatches(); len(m) > 0 && m[0].GetTotalBlocks() > 0 {
 		cached, total := m[0].GetCachedBlockCount(), m[0].GetTotalBlocks()
-		s += fmt.Sprintf(" holds %s of %s of the prompt (%d %%)", count(cached), plural(total, "block"), cached*100/total)
+		s += fmt.Sprintf(" holds %s of %s of the prompt (%d %%)", Count(cached), plural(total, "block"), cached*100/total)
 	} else {
 		s += " was picked"
 	}
@@ -149,7 +149,7 @@ func (n endpoints) gap(g *decisionv1.GateReport) string {
 		tokens, word = -tokens, "fewer"
 	}
 	return fmt.Sprintf("%s %s in flight than %s (%s ms of prefill)",
-		plural(tokens, "token"), word, n.name(g.GetOther()), count(int64(math.Round(math.Abs(g.GetGapMs())))))
+		plural(tokens, "token"), word, n.name(g.GetOther()), Count(int64(math.Round(math.Abs(g.GetGapMs())))))
 }
 
 // bar is the bound that decided, or would have.
@@ -159,7 +159,7 @@ func bar(g *decisionv1.GateReport) string {
 		tokens = plural(int64(g.GetBarTokens()), "token")
 	}
 	if g.GetBarMs() > 0 {
-		ms = count(int64(g.GetBarMs())) + " ms"
+		ms = Count(int64(g.GetBarMs())) + " ms"
 	}
 	switch g.GetVerdict() {
 	case decisionv1.GateVerdict_GATE_VERDICT_RELEASED_MATCHED:
@@ -236,9 +236,9 @@ func (f Flip) Words(d *decisionv1.Decision) string {
 	then := fmt.Sprintf("%s would have been picked", n.name(uint32(f.Pick)))
 	switch f.Input {
 	case InFlight:
-		return fmt.Sprintf("with %s in flight on %s instead of %s, %s", plural(int64(f.To), "token"), n.name(uint32(f.Ordinal)), count(int64(f.From)), then)
+		return fmt.Sprintf("with %s in flight on %s instead of %s, %s", plural(int64(f.To), "token"), n.name(uint32(f.Ordinal)), Count(int64(f.From)), then)
 	case Cached:
-		return fmt.Sprintf("with %s of the prompt in the cache of %s instead of %s, %s", plural(int64(f.To), "block"), n.name(uint32(f.Ordinal)), count(int64(f.From)), then)
+		return fmt.Sprintf("with %s of the prompt in the cache of %s instead of %s, %s", plural(int64(f.To), "block"), n.name(uint32(f.Ordinal)), Count(int64(f.From)), then)
 	case Weight:
 		return fmt.Sprintf("with %s's weight beyond %s instead of %s, %s", f.Scorer, score(f.To), score(f.From), then)
 	case Tie:
@@ -250,7 +250,7 @@ func (f Flip) Words(d *decisionv1.Decision) string {
 // score writes a number of scores' size.
 func score(v float64) string {
 	if math.Abs(v) >= 1000 {
-		return count(int64(math.Round(v)))
+		return Count(int64(math.Round(v)))
 	}
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
@@ -260,11 +260,11 @@ func plural(n int64, thing string) string {
 	if n != 1 {
 		thing += "s"
 	}
-	return count(n) + " " + thing
+	return Count(n) + " " + thing
 }
 
-// count writes a whole number with commas between thousands.
-func count(v int64) string {
+// Count writes a whole number with commas between thousands.
+func Count(v int64) string {
 	s := strconv.FormatInt(v, 10)
 	sign := ""
 	if v < 0 {

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"iter"
 	"time"
 
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
@@ -25,17 +24,6 @@ type accounts interface {
 	Load(ordinal int, generation uint64) (load scheduling.InFlightLoad, ok bool)
 }
 
-// pluginsOf walks the plugins of one kind, with their names.
-func pluginsOf[T any](s *scheduling.Scheduler) iter.Seq2[string, T] {
-	return func(yield func(string, T) bool) {
-		for name, plugin := range s.Plugins() {
-			if p, ok := plugin.(T); ok && !yield(name, p) {
-				return
-			}
-		}
-	}
-}
-
 // ListEndpoints lists the endpoints and what is known of each.
 func (s *Service) ListEndpoints(context.Context, *schedulerv1.ListEndpointsRequest) (*schedulerv1.ListEndpointsResponse, error) {
 	scheduler, stale := s.config.Scheduler(), s.config.Engines.StaleAfter()
@@ -51,7 +39,7 @@ func (s *Service) ListEndpoints(context.Context, *schedulerv1.ListEndpointsReque
 			Address: e.Address, Name: e.Name, Ordinal: uint32(e.Ordinal), Generation: e.Generation,
 			State: record.State(e.State), Labels: e.Labels,
 		}
-		for _, a := range pluginsOf[accounts](scheduler) {
+		for _, a := range scheduling.PluginsOf[accounts](scheduler) {
 			if load, ok := a.Load(e.Ordinal, e.Generation); ok {
 				to.InFlight = record.InFlightLoad(load, "")
 				break
@@ -63,7 +51,7 @@ func (s *Service) ListEndpoints(context.Context, *schedulerv1.ListEndpointsReque
 			to.EngineMetrics, to.MetricsStale = record.EngineMetrics(r.Load, ""), age > stale
 			to.Asleep = r.Sleep == metrics.Asleep
 		}
-		for name, index := range pluginsOf[prefixIndex](scheduler) {
+		for name, index := range scheduling.PluginsOf[prefixIndex](scheduler) {
 			if h, ok := index.Holding(e); ok {
 				told := index.Audit().Of(e)
 				c := &schedulerv1.CacheKnowledge{
@@ -92,7 +80,7 @@ func rates(c audit.Counts) (falseHits, misses *float64) {
 func (s *Service) GetIndexStats(context.Context, *schedulerv1.GetIndexStatsRequest) (*schedulerv1.GetIndexStatsResponse, error) {
 	scheduler := s.config.Scheduler()
 	answer := &schedulerv1.GetIndexStatsResponse{}
-	for name, index := range pluginsOf[prefixIndex](scheduler) {
+	for name, index := range scheduling.PluginsOf[prefixIndex](scheduler) {
 		stats, told := index.Stats(), index.Audit().Sum()
 		to := &schedulerv1.IndexStats{
 			Producer: name, Type: scheduler.TypeOf(name), Entries: uint64(stats.Entries), HolderEntries: uint64(stats.HolderEntries),

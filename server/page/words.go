@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
+	"github.com/sluice-epp/sluice/scheduling/explain"
 	"github.com/sluice-epp/sluice/scheduling/record"
 )
 
@@ -65,17 +66,9 @@ func short(s string) string {
 	return visible(s)
 }
 
-// count writes a whole number with commas between thousands.
+// count writes a whole number with commas between thousands, and a minus as long as its digits are wide.
 func count[N int | int64 | uint64 | uint32](n N) string {
-	s := strconv.FormatInt(int64(n), 10)
-	sign := ""
-	if n < 0 {
-		sign, s = "−", s[1:]
-	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return sign + s
+	return strings.Replace(explain.Count(int64(n)), "-", "−", 1)
 }
 
 // plural writes a number of things.
