@@ -13,6 +13,9 @@ type B2B struct {
 	Customers, UsersPerCustomer, SystemTokens int
 	// QuestionTokens and AnswerTokens are the lengths of each question and answer.
 	QuestionTokens, AnswerTokens int
+	// FreshQuestions makes every request ask something new; otherwise each user has one question and asks it again and again,
+	// as the load generator does that the published figures come from.
+	FreshQuestions bool
 	// PerSecond is the mean rate of requests, whose times are a Poisson process.
 	PerSecond float64
 	// Requests is how many there are.
@@ -28,7 +31,7 @@ func DefaultB2B() B2B {
 }
 
 // b2bBlock is the size of a block, in tokens: it divides the usual lengths, so that only whole blocks are shared.
-const b2bBlock = 400
+const b2bBlock = 240
 
 // Trace makes a trace; the same random source makes the same one.
 func (b B2B) Trace(random *rand.Rand) (*Trace, error) {
@@ -37,21 +40,25 @@ func (b B2B) Trace(random *rand.Rand) (*Trace, error) {
 		return nil, fmt.Errorf("b2b: cannot be made of %+v", b)
 	}
 	t := &Trace{Name: "b2b", BlockTokens: b2bBlock}
-	at, own := 0.0, uint64(1)<<32
+	at := 0.0
 	system := b.SystemTokens / b2bBlock // whole blocks; the rest begins the question's first one
-	for range b.Requests {
+	for number := range b.Requests {
 		at += random.ExpFloat64() / b.PerSecond
 		customer := random.IntN(b.Customers)
+		user := uint64(customer*b.UsersPerCustomer + random.IntN(b.UsersPerCustomer))
 		r := Request{
 			At: time.Duration(at * float64(time.Second)), PromptTokens: b.SystemTokens + b.QuestionTokens, OutputTokens: b.AnswerTokens,
-			Session: 1 + uint64(customer*b.UsersPerCustomer+random.IntN(b.UsersPerCustomer)),
+			Session: 1 + user,
 		}
 		for i := range system {
 			r.Blocks = append(r.Blocks, uint64(customer)<<16|uint64(i))
 		}
+		question := user<<16 | 1<<63
+		if b.FreshQuestions {
+			question = uint64(number+1)<<16 | 1<<63
+		}
 		for len(r.Blocks)*b2bBlock < r.PromptTokens {
-			own++
-			r.Blocks = append(r.Blocks, own)
+			r.Blocks = append(r.Blocks, question|uint64(len(r.Blocks)))
 		}
 		t.Requests = append(t.Requests, r)
 	}

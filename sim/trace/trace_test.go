@@ -153,13 +153,25 @@ func TestB2B(t *testing.T) {
 	}
 	heads, sessions, lasts := map[uint64]bool{}, map[uint64]bool{}, map[uint64]bool{}
 	for _, r := range got.Requests {
-		heads[r.Blocks[0]], sessions[r.Session], lasts[r.Blocks[17]] = true, true, true
-		if r.PromptTokens != 7200 || r.OutputTokens != 1000 || len(r.Blocks) != 18 {
+		heads[r.Blocks[0]], sessions[r.Session], lasts[r.Blocks[29]] = true, true, true
+		if r.PromptTokens != 7200 || r.OutputTokens != 1000 || len(r.Blocks) != 30 {
 			t.Fatalf("%+v", r)
 		}
 	}
-	if len(heads) != 150 || len(sessions) < 700 || len(sessions) > 750 || len(lasts) != 3000 {
+	if len(heads) != 150 || len(sessions) < 700 || len(sessions) > 750 || len(lasts) != len(sessions) {
 		t.Errorf("%d system prompts, %d users, %d questions", len(heads), len(sessions), len(lasts))
+	}
+	w.FreshQuestions = true
+	fresh, err := w.Trace(rand.New(rand.NewPCG(1, 2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(lasts)
+	for _, r := range fresh.Requests {
+		lasts[r.Blocks[29]] = true
+	}
+	if len(lasts) != 3000 {
+		t.Errorf("%d fresh questions in 3000 requests", len(lasts))
 	}
 	w.PerSecond = 0
 	if _, err := w.Trace(rand.New(rand.NewPCG(1, 2))); err == nil {
