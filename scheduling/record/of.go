@@ -45,7 +45,11 @@ func Of(s *scheduling.Scheduler, c *scheduling.Cycle, m Meta) *decisionv1.Decisi
 	for _, f := range c.Faults {
 		d.Faults = append(d.Faults, &decisionv1.Fault{Producer: f.Producer, Error: clean(f.Err.Error(), maxError)})
 	}
-	addCandidates(d, c, s.LabelKeys())
+	labels := s.LabelKeys()
+	for _, key := range labels {
+		d.LabelKeys = append(d.LabelKeys, clean(key, maxName))
+	}
+	addCandidates(d, c, labels)
 	addColumns(d, c, s.Columns())
 	addOutcome(d, c)
 	return d

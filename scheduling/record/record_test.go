@@ -342,7 +342,7 @@ func TestRecordOfADecision(t *testing.T) {
 			{Name: "token-load-scorer", Weight: 1}, {Name: "active-request-scorer", Weight: 1},
 			{Name: "queue-scorer", Weight: 1}, {Name: "kv-cache-utilization-scorer", Weight: 1},
 		},
-		Picks: []uint32{0, 4},
+		Picks: []uint32{0, 4}, LabelKeys: []string{"zone"},
 	}
 	want.Request.TokenizedPrompts = []*decisionv1.TokenizedPrompt{{Tokens: 170, BytesPerToken: 4}}
 	if diff := cmp.Diff(want, d, protocmp.Transform()); diff != "" {

@@ -19,7 +19,7 @@ const maxOrdinal = 1 << 16
 // the byte, and under another one only what the configuration changes differs. configHash names s's configuration.
 //
 // A column that s reads takes the recorded values of the producer of the same name, or of the only producer of its data
-// type. It is an error when the record has neither.
+// type. The error is a *Lack where the record has neither, or not the labels that s reads.
 func Replay(s *scheduling.Scheduler, d *decisionv1.Decision, configHash string) (*decisionv1.Decision, error) {
 	snapshot, err := snapshotOf(d)
 	if err != nil {
@@ -36,7 +36,10 @@ func Replay(s *scheduling.Scheduler, d *decisionv1.Decision, configHash string) 
 	}
 	s.Decide(c)
 	again := Of(s, c, Meta{ClientRequestID: d.GetClientRequestId(), UnixNano: d.GetTimeUnixNano(), ConfigHash: configHash})
-	again.Request.BlockHashes = slices.Clone(d.GetRequest().GetBlockHashes())
+	from := d.GetRequest()
+	again.Request.BlockHashes = slices.Clone(from.GetBlockHashes())
+	again.Request.HashBlockTokens, again.Request.HashesText, again.Request.HashesCut = from.GetHashBlockTokens(), from.GetHashesText(), from.GetHashesCut()
+	again.Request.HashSeed, again.Request.Session = from.GetHashSeed(), from.GetSession()
 	return again, nil
 }
 
@@ -45,10 +48,7 @@ func restoreAll(s *scheduling.Scheduler, c *scheduling.Cycle, d *decisionv1.Deci
 	c.Seed = d.GetSeed()
 	c.MaxPicks = int(min(max(1, d.GetMaxPicks()), maxOrdinal))
 	restrict(c, d)
-	if err := restore(s, c, d); err != nil {
-		return fmt.Errorf("decision %d: %w", d.GetId(), err)
-	}
-	return nil
+	return restore(s, c, d)
 }
 
 // snapshotOf is the set of endpoints that a decision was about.
@@ -108,18 +108,21 @@ func restrict(c *scheduling.Cycle, d *decisionv1.Decision) {
 
 // restore fills the columns that s knows with the recorded values.
 func restore(s *scheduling.Scheduler, c *scheduling.Cycle, d *decisionv1.Decision) error {
-	var errs []error
+	lack := &Lack{ID: d.GetId(), Inputs: lackingLabels(s, d)}
 	for _, info := range s.Columns() {
 		from, producer, err := source(d, info)
 		if err != nil {
 			if info.Decisive {
-				errs = append(errs, err)
+				lack.Inputs = append(lack.Inputs, err.Error())
 			}
 			continue
 		}
 		codecs[from.GetDataType()].read(d, producer, c, info)
 	}
-	return errors.Join(errs...)
+	if len(lack.Inputs) > 0 {
+		return lack
+	}
+	return nil
 }
 
 // source finds the recorded column that takes a column's place, and the name that its values carry.

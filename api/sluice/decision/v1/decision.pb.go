@@ -330,7 +330,9 @@ type Decision struct {
 	// Absent without another one; negative where a picker did not pick the highest.
 	RunnerUpMargin *float64 `protobuf:"fixed64,17,opt,name=runner_up_margin,json=runnerUpMargin,proto3,oneof" json:"runner_up_margin,omitempty"`
 	// How the request ended; absent while it is in flight, and for what was only tried. Deciding again does not read it.
-	Outcome       *Outcome `protobuf:"bytes,18,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Outcome *Outcome `protobuf:"bytes,18,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// The labels that candidates' labels are recorded for, sorted: those that the profile looks at.
+	LabelKeys     []string `protobuf:"bytes,19,rep,name=label_keys,json=labelKeys,proto3" json:"label_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -491,6 +493,13 @@ func (x *Decision) GetOutcome() *Outcome {
 	return nil
 }
 
+func (x *Decision) GetLabelKeys() []string {
+	if x != nil {
+		return x.LabelKeys
+	}
+	return nil
+}
+
 // Request is what the decision knew of the request.
 type Request struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -511,8 +520,20 @@ type Request struct {
 	// What the tokenizers made of the prompt, one per producer.
 	TokenizedPrompts []*TokenizedPrompt `protobuf:"bytes,8,rep,name=tokenized_prompts,json=tokenizedPrompts,proto3" json:"tokenized_prompts,omitempty"`
 	// The seeded hashes of the prompt's leading blocks, in order, where they are recorded. The seed is a secret, so that
-	// they do not tell what the prompt said.
-	BlockHashes   []uint64 `protobuf:"fixed64,9,rep,packed,name=block_hashes,json=blockHashes,proto3" json:"block_hashes,omitempty"`
+	// they do not tell what the prompt said. Each stands for its block and all before it: prompts that begin alike have the
+	// same hashes up to the first block that differs.
+	BlockHashes []uint64 `protobuf:"fixed64,9,rep,packed,name=block_hashes,json=blockHashes,proto3" json:"block_hashes,omitempty"`
+	// The size of a hashed block in tokens; 0 where none are recorded. Where only the prompt's text is known, a block is four
+	// times as many bytes of it.
+	HashBlockTokens uint32 `protobuf:"varint,10,opt,name=hash_block_tokens,json=hashBlockTokens,proto3" json:"hash_block_tokens,omitempty"`
+	// Whether the blocks are of text.
+	HashesText bool `protobuf:"varint,11,opt,name=hashes_text,json=hashesText,proto3" json:"hashes_text,omitempty"`
+	// Whether the prompt has more whole blocks than hashes are recorded.
+	HashesCut bool `protobuf:"varint,12,opt,name=hashes_cut,json=hashesCut,proto3" json:"hashes_cut,omitempty"`
+	// The id of the seed: hashes under different seeds do not compare.
+	HashSeed string `protobuf:"bytes,13,opt,name=hash_seed,json=hashSeed,proto3" json:"hash_seed,omitempty"`
+	// The seeded hash of the session that the client named in the header x-session-id, where hashes are recorded; else 0.
+	Session       uint64 `protobuf:"fixed64,14,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -608,6 +629,41 @@ func (x *Request) GetBlockHashes() []uint64 {
 		return x.BlockHashes
 	}
 	return nil
+}
+
+func (x *Request) GetHashBlockTokens() uint32 {
+	if x != nil {
+		return x.HashBlockTokens
+	}
+	return 0
+}
+
+func (x *Request) GetHashesText() bool {
+	if x != nil {
+		return x.HashesText
+	}
+	return false
+}
+
+func (x *Request) GetHashesCut() bool {
+	if x != nil {
+		return x.HashesCut
+	}
+	return false
+}
+
+func (x *Request) GetHashSeed() string {
+	if x != nil {
+		return x.HashSeed
+	}
+	return ""
+}
+
+func (x *Request) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
 }
 
 // TokenizedPrompt is the prompt's length in tokens.
@@ -1682,7 +1738,7 @@ var File_sluice_decision_v1_decision_proto protoreflect.FileDescriptor
 
 const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\n" +
-	"!sluice/decision/v1/decision.proto\x12\x12sluice.decision.v1\"\xa2\x06\n" +
+	"!sluice/decision/v1/decision.proto\x12\x12sluice.decision.v1\"\xc1\x06\n" +
 	"\bDecision\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12*\n" +
 	"\x11client_request_id\x18\x02 \x01(\tR\x0fclientRequestId\x12$\n" +
@@ -1705,8 +1761,10 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\ascorers\x18\x0f \x03(\v2\x1a.sluice.decision.v1.ScorerR\ascorers\x12\x14\n" +
 	"\x05picks\x18\x10 \x03(\rR\x05picks\x12-\n" +
 	"\x10runner_up_margin\x18\x11 \x01(\x01H\x00R\x0erunnerUpMargin\x88\x01\x01\x125\n" +
-	"\aoutcome\x18\x12 \x01(\v2\x1b.sluice.decision.v1.OutcomeR\aoutcomeB\x13\n" +
-	"\x11_runner_up_margin\"\xf3\x02\n" +
+	"\aoutcome\x18\x12 \x01(\v2\x1b.sluice.decision.v1.OutcomeR\aoutcome\x12\x1d\n" +
+	"\n" +
+	"label_keys\x18\x13 \x03(\tR\tlabelKeysB\x13\n" +
+	"\x11_runner_up_margin\"\x96\x04\n" +
 	"\aRequest\x12;\n" +
 	"\toperation\x18\x01 \x01(\x0e2\x1d.sluice.decision.v1.OperationR\toperation\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12!\n" +
@@ -1717,7 +1775,15 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\achoices\x18\x06 \x01(\rR\achoices\x12\x16\n" +
 	"\x06stream\x18\a \x01(\bR\x06stream\x12P\n" +
 	"\x11tokenized_prompts\x18\b \x03(\v2#.sluice.decision.v1.TokenizedPromptR\x10tokenizedPrompts\x12!\n" +
-	"\fblock_hashes\x18\t \x03(\x06R\vblockHashes\"\x83\x01\n" +
+	"\fblock_hashes\x18\t \x03(\x06R\vblockHashes\x12*\n" +
+	"\x11hash_block_tokens\x18\n" +
+	" \x01(\rR\x0fhashBlockTokens\x12\x1f\n" +
+	"\vhashes_text\x18\v \x01(\bR\n" +
+	"hashesText\x12\x1d\n" +
+	"\n" +
+	"hashes_cut\x18\f \x01(\bR\thashesCut\x12\x1b\n" +
+	"\thash_seed\x18\r \x01(\tR\bhashSeed\x12\x18\n" +
+	"\asession\x18\x0e \x01(\x06R\asession\"\x83\x01\n" +
 	"\x0fTokenizedPrompt\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x16\n" +
 	"\x06tokens\x18\x02 \x01(\x04R\x06tokens\x12\x14\n" +
