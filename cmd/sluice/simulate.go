@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/term"
@@ -12,13 +14,15 @@ import (
 	"github.com/sluice-epp/sluice/cmd/sluice/simulate"
 	"github.com/sluice-epp/sluice/sim"
 	"github.com/sluice-epp/sluice/sim/fleet"
+	"github.com/sluice-epp/sluice/sim/policies"
 	"github.com/sluice-epp/sluice/sim/trace"
 )
 
 // SimulateCommand compares configurations on a trace.
 type SimulateCommand struct {
-	Trace     []string      `help:"A trace of requests: Mooncake's JSON lines (hash_ids) or Azure's CSV (lengths), gzipped or not; 'b2b' makes llm-d's synthetic workload. May be repeated." required:"" placeholder:"FILE"`
+	Trace     []string      `help:"A trace of requests: Mooncake's JSON lines (hash_ids) or Azure's CSV (lengths), gzipped or not; 'b2b' makes llm-d's synthetic workload. May be repeated." placeholder:"FILE"`
 	Config    []string      `help:"A configuration file; may be repeated. Without one, the built-in configuration runs." placeholder:"FILE"`
+	Policy    []string      `help:"Another project's policy beside them, with its defaults or the parameters given; may be repeated. 'list' lists them." sep:"none" placeholder:"NAME[:PARAMETER=VALUE,...]"`
 	Endpoints int           `help:"Number of engines." default:"8"`
 	Speed     float64       `help:"How many times faster than recorded the requests come." default:"1"`
 	Jitter    time.Duration `help:"Delay each request by up to so much, at random: traces whose times are rounded have bursts that never were (Mooncake's conversation trace: 3s)." default:"0s"`
@@ -44,6 +48,7 @@ compute them, in virtual time and closed loop: what is decided changes what come
 late and as incomplete as the flags say. Examples:
 
   sluice simulate --trace b2b --config a.yaml --config b.yaml --seeds 5
+  sluice simulate --trace b2b --policy llm-d --policy llm-d-gate:penalty=5000,index=approx
   sluice simulate --trace conversation_trace.jsonl --jitter 3s --speed 2 --kv-tokens 2400000`
 }
 
@@ -52,6 +57,12 @@ const blockTokens = 512
 
 // Run simulates.
 func (s *SimulateCommand) Run(i *interrupts) error {
+	if slices.Contains(s.Policy, "list") {
+		return policies.Write(os.Stdout)
+	}
+	if len(s.Trace) == 0 {
+		return errors.New("--trace: name a trace, or 'b2b'")
+	}
 	plan := simulate.Plan{
 		Speed: s.Speed, Jitter: s.Jitter, Configs: s.Config, Pickers: s.Replicas, Seeds: s.Seeds, WarmUp: s.WarmUp, Workers: s.Workers,
 		Sight:     fleet.Sight{EventDelay: s.Delay, EventLoss: s.Loss, ScrapeInterval: s.Scrape},
@@ -59,6 +70,13 @@ func (s *SimulateCommand) Run(i *interrupts) error {
 	}
 	if len(plan.Configs) == 0 {
 		plan.Configs = []string{""}
+	}
+	for _, spec := range s.Policy {
+		p, err := policies.Parse(spec)
+		if err != nil {
+			return fmt.Errorf("--policy: %w", err)
+		}
+		plan.Policies = append(plan.Policies, p)
 	}
 	for _, name := range s.Trace {
 		t, err := s.open(name)

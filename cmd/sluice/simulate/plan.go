@@ -4,22 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
-	"path/filepath"
 	"runtime"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/sluice-epp/sluice/cache/blockhash"
-	"github.com/sluice-epp/sluice/cache/kvevents"
-	"github.com/sluice-epp/sluice/cache/precise"
-	"github.com/sluice-epp/sluice/scheduling"
-	"github.com/sluice-epp/sluice/server"
-	"github.com/sluice-epp/sluice/server/config"
 	"github.com/sluice-epp/sluice/sim"
 	"github.com/sluice-epp/sluice/sim/fleet"
+	"github.com/sluice-epp/sluice/sim/policies"
 	"github.com/sluice-epp/sluice/sim/trace"
 )
 
@@ -33,6 +26,8 @@ type Plan struct {
 	Jitter time.Duration
 	// Configs are the configuration files; an empty name is the built-in one.
 	Configs []string
+	// Policies are other projects' policies, which run beside them.
+	Policies []policies.Policy
 	// Endpoints are the engines.
 	Endpoints []sim.Params
 	// Pickers are how many replicas pick.
@@ -64,7 +59,7 @@ func (p *Plan) Validate() error {
 	switch {
 	case len(p.Traces) == 0:
 		return errors.New("no trace")
-	case len(p.Configs) == 0:
+	case p.contenders() == 0:
 		return errors.New("no configuration")
 	case len(p.Endpoints) == 0:
 		return errors.New("no endpoints")
@@ -79,7 +74,7 @@ func (p *Plan) Validate() error {
 }
 
 // Runs is how many there are.
-func (p *Plan) Runs() int { return len(p.Traces) * len(p.Configs) * p.Seeds }
+func (p *Plan) Runs() int { return len(p.Traces) * p.contenders() * p.Seeds }
 
 // Run runs them. progress is called after each, from one goroutine at a time, with how many are done.
 func (p *Plan) Run(ctx context.Context, progress func(done int)) ([]Row, error) {
@@ -110,9 +105,9 @@ func (p *Plan) Run(ctx context.Context, progress func(done int)) ([]Row, error) 
 			}
 			t, c, seed := p.at(i)
 			began := time.Now()
-			summary, err := p.one(p.Traces[t], p.Configs[c], uint64(seed)+1)
+			summary, err := p.one(p.Traces[t], c, uint64(seed)+1)
 			if err != nil {
-				return fmt.Errorf("%s on %s, seed %d: %w", configName(p.Configs[c]), p.Traces[t].Name, seed+1, err)
+				return fmt.Errorf("%s on %s, seed %d: %w", p.contender(c), p.Traces[t].Name, seed+1, err)
 			}
 			cells[i] = cell{summary, time.Since(began)}
 			finished <- struct{}{}
@@ -129,7 +124,7 @@ func (p *Plan) Run(ctx context.Context, progress func(done int)) ([]Row, error) 
 	for i, done := range cells {
 		t, c, seed := p.at(i)
 		if seed == 0 {
-			rows = append(rows, Row{Trace: p.Traces[t].Name, Config: configName(p.Configs[c])})
+			rows = append(rows, Row{Trace: p.Traces[t].Name, Config: p.contender(c)})
 		}
 		row := &rows[len(rows)-1]
 		row.Runs, row.Took = append(row.Runs, done.summary), row.Took+done.took
@@ -139,7 +134,7 @@ func (p *Plan) Run(ctx context.Context, progress func(done int)) ([]Row, error) 
 
 // at is which trace, configuration and seed a run has: seeds follow each other, then configurations.
 func (p *Plan) at(run int) (trace, config, seed int) {
-	return run / (len(p.Configs) * p.Seeds), run / p.Seeds % len(p.Configs), run % p.Seeds
+	return run / (p.contenders() * p.Seeds), run / p.Seeds % p.contenders(), run % p.Seeds
 }
 
 func (p *Plan) workers() int {
@@ -149,40 +144,18 @@ func (p *Plan) workers() int {
 	return runtime.GOMAXPROCS(0)
 }
 
-func configName(path string) string {
-	if path == "" {
-		return "built-in"
-	}
-	return filepath.Base(path)
-}
-
 // one is a single run.
-func (p *Plan) one(t *trace.Trace, path string, seed uint64) (fleet.Summary, error) {
+func (p *Plan) one(t *trace.Trace, contender int, seed uint64) (fleet.Summary, error) {
 	faster, err := t.Jittered(p.Jitter, rand.New(rand.NewPCG(seed, 0x71773))).Faster(p.Speed)
 	if err != nil {
 		return fleet.Summary{}, err
 	}
 	r, err := fleet.Run(fleet.Config{
 		Trace: faster, Engines: p.Endpoints, Pickers: p.Pickers, Sight: p.Sight, Seed: seed,
-		NewPicker: func(v *fleet.View) (fleet.Picker, error) { return newPicker(v, path) },
+		NewPicker: func(v *fleet.View) (fleet.Picker, error) { return p.newPicker(v, contender) },
 	})
 	if err != nil {
 		return fleet.Summary{}, err
 	}
 	return r.Summarise(p.WarmUp, p.Objective), nil
-}
-
-// newPicker is a scheduler as a configuration describes it, which sees a fleet.
-func newPicker(v *fleet.View, path string) (fleet.Picker, error) {
-	types := server.Plugins(server.Environment{
-		Now: v.Now, Logger: slog.New(slog.DiscardHandler), Engines: v.Engines(), HashSeed: blockhash.SeedOf("simulate"), Transport: v,
-		Follow: func(e *scheduling.Endpoint, c kvevents.Config, o kvevents.Options, open func(int) kvevents.Sink) precise.Feed {
-			return v.Follow(e, c, o, open)
-		},
-	})
-	_, s, err := config.Open(path, nil, types)
-	if err != nil {
-		return nil, err
-	}
-	return fleet.NewScheduled(v, s), nil
 }

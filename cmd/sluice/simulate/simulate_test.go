@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-epp/sluice/sim"
 	"github.com/sluice-epp/sluice/sim/fleet"
+	"github.com/sluice-epp/sluice/sim/policies"
 	"github.com/sluice-epp/sluice/sim/trace"
 )
 
@@ -161,5 +162,38 @@ func TestReports(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &read, json.MatchCaseInsensitiveNames(true)); err != nil || read[0].Config != "a.yaml" ||
 		read[0].Figures["ttft_mean_s"].Mean != 1.5 || len(read[0].Figures) != len(figures) {
 		t.Errorf("%v: %s", err, out.Bytes())
+	}
+}
+
+// Policies run beside configurations, and are told from them in the rows.
+func TestPoliciesRunBesideConfigurations(t *testing.T) {
+	p := plan(t)
+	p.Configs, p.Seeds = []string{""}, 1
+	for _, spec := range []string{"random", "llm-d-gate:penalty=5000"} {
+		policy, err := policies.Parse(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Policies = append(p.Policies, policy)
+	}
+	rows, err := p.Run(t.Context(), func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	hits := map[string]float64{}
+	for i := range rows {
+		names = append(names, rows[i].Config)
+		hits[rows[i].Config] = rows[i].Runs[0].HitRate
+	}
+	if !slices.Equal(names, []string{"built-in", "random", "llm-d-gate:penalty=5000"}) || hits["random"] > hits["llm-d-gate:penalty=5000"]-0.05 {
+		t.Errorf("%v: %v", names, hits)
+	}
+	p.Configs, p.Policies = nil, p.Policies[1:]
+	if p.Policies[0], err = p.Policies[0].With(policies.Params{"threshold": "2"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Run(t.Context(), func(int) {}); err == nil || !strings.Contains(err.Error(), "llm-d-gate:threshold=2,penalty=5000 on b2b, seed 1") {
+		t.Error(err)
 	}
 }
