@@ -24,12 +24,14 @@
 // # Prefix cache
 //
 // A block's hash covers its tokens and, through its parent, everything before them, the adapter
-// and the cache salt. A block can be reused from the end of the step that computed it. The last
-// token of a text is always computed, so at most ⌊(tokens−1)/blockSize⌋ blocks are reused. Blocks
-// are not deduplicated: sequences that compute the same text at the same time hold, store and
-// later remove one physical block each, as vLLM does. Unreferenced blocks stay cached in a free
-// queue, least recently used first; a sequence gives its blocks back tail first, so prefixes
-// outlive their continuations. Every block is usable: there is no reserved null block.
+// and the cache salt. A block can be reused from the beginning of the step that computes it, by
+// what is scheduled after it. The last token of a text is always computed, so at most
+// ⌊(tokens−1)/blockSize⌋ blocks are reused. Blocks are not deduplicated: sequences that compute the
+// same text at the same time hold, store and later remove one physical block each, as vLLM does.
+// Unreferenced blocks stay cached in a free queue, least recently used first; a sequence gives its
+// blocks back tail first, so prefixes outlive their continuations. Blocks that cache nothing, such as
+// a text's last partial one, are taken before any that does. Every block is usable: there is no
+// reserved null block. Package capture compares all this with what a real vLLM reports.
 //
 // # Offload tier
 //

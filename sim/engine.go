@@ -224,6 +224,7 @@ func (e *Engine) schedulePrefill(j *Job, budget *int) {
 func (e *Engine) schedule(j *Job, n int) {
 	j.chunk = n
 	e.batch = append(e.batch, j)
+	e.storeBlocks(j)
 }
 
 // preempt sends the sequence that was admitted last back to the head of the queue.
@@ -243,8 +244,7 @@ func (e *Engine) release(j *Job) {
 	j.computed, j.stored, j.reused, j.loaded, j.chunk = 0, 0, 0, 0, 0
 }
 
-// Complete ends the current step: computed blocks become reusable, and each sequence whose text is
-// wholly computed samples a token. Without a step it returns the zero result.
+// Complete ends the current step: each sequence whose text is wholly computed samples a token. Without a step it returns the zero result.
 func (e *Engine) Complete() StepResult {
 	if !e.inStep {
 		return StepResult{}
@@ -258,7 +258,9 @@ func (e *Engine) Complete() StepResult {
 		}
 		j.computed += j.chunk
 		j.chunk = 0
-		e.storeBlocks(j)
+		if full := j.computed / e.params.BlockSize; e.tier != nil && full > j.offered {
+			e.offers = append(e.offers, offer{job: j, hashes: j.hashes[:full]})
+		}
 		if j.computed == j.known() {
 			e.sample(j)
 		}
@@ -297,19 +299,16 @@ func (e *Engine) sample(j *Job) {
 	}
 }
 
-// storeBlocks makes the blocks known that the step completed: first those that it loaded, then
-// those that it computed.
+// storeBlocks makes the blocks known that the step completes: first those that it loads, then those
+// that it computes. What is scheduled after them in the same step can reuse them.
 func (e *Engine) storeBlocks(j *Job) {
 	if j.reused > 0 {
 		e.announce(Stored{Job: j, Reused: true}, j.hashes[:j.reused])
 		j.reused = 0
 	}
-	full := j.computed / e.params.BlockSize
+	full := (j.computed + j.chunk) / e.params.BlockSize
 	e.store(j, min(j.loaded, full))
 	e.store(j, full)
-	if e.tier != nil && full > j.offered {
-		e.offers = append(e.offers, offer{job: j, hashes: j.hashes[:full]})
-	}
 }
 
 // store makes a job's blocks up to the given one known.

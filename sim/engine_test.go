@@ -158,6 +158,47 @@ func TestNextTurnHitsDecodedBlocks(t *testing.T) {
 	}
 }
 
+// Blocks can be reused from the step on that computes them: of equal prompts that are admitted together, the first is computed
+// and the others compute what follows their last whole block.
+func TestEqualPromptsOfOneStepAreComputedOnce(t *testing.T) {
+	e := newEngine(t, smallParams(), nil)
+	var all []*Job
+	for range 3 {
+		all = append(all, submit(t, e, 0, &Job{Prompt: tokens(0, 10), Output: tokens(900, 1)}))
+	}
+	if _, ok := e.Begin(0); !ok {
+		t.Fatal("no step")
+	}
+	if r := e.Complete(); r.PrefillTokens != 10+2+2 || len(r.Events) != 6 {
+		t.Errorf("%d tokens computed, %d events; want 14 and 6", r.PrefillTokens, len(r.Events))
+	}
+	for i, j := range all {
+		if want := 8 * min(i, 1); j.Progress().Cached != want {
+			t.Errorf("job %d: %d tokens cached, want %d", i, j.Progress().Cached, want)
+		}
+	}
+}
+
+// A block that caches nothing is taken before any that does: partial blocks do not push out whole ones.
+func TestPartialBlocksAreTakenFirst(t *testing.T) {
+	p := smallParams()
+	p.NumBlocks, p.MaxModelLen = 6, 24
+	e := newEngine(t, p, nil)
+	for i := range uint32(2) { // two whole blocks and a partial one each
+		submit(t, e, 0, &Job{Prompt: tokens(100*i, 9)})
+		drain(t, e, 0)
+	}
+	submit(t, e, 0, &Job{Prompt: tokens(200, 8)}) // takes the partial ones
+	drain(t, e, 0)
+	for i := range uint32(3) {
+		j := submit(t, e, 0, &Job{Prompt: tokens(100*i, 9)[:9-min(i, 1)]})
+		drain(t, e, 0)
+		if want := []int{8, 4, 4}[i]; j.Progress().Cached != want {
+			t.Errorf("text %d: %d tokens cached, want %d", i, j.Progress().Cached, want)
+		}
+	}
+}
+
 func TestRootHashSeparatesAdapterFromSalt(t *testing.T) {
 	if rootHash(1, "ab", "c") == rootHash(1, "a", "bc") {
 		t.Error("adapter and salt run into one another")

@@ -10,14 +10,14 @@ type block struct {
 	refs   int32
 
 	prev, next       int32 // free queue
-	twinPrev, twinNx int32 // blocks that hold the same hash
+	twinPrev, twinNx int32 // blocks that hold the same hash, in the order in which they got it
 }
 
 // pool is the paged KV cache: reference counts, an index by hash, and a queue of free blocks of
 // which the head is evicted first.
 type pool struct {
 	blocks []block          // the last one is the free queue's sentinel
-	index  map[uint64]int32 // hash → first of its twins
+	index  map[uint64]int32 // hash → the oldest of its twins
 	nfree  int
 	hashed int
 	obs    Observer
@@ -28,7 +28,7 @@ func newPool(n int, obs Observer) *pool {
 	p := &pool{blocks: make([]block, n+1), index: make(map[uint64]int32), obs: obs}
 	s := p.sentinel()
 	p.blocks[s] = block{prev: s, next: s}
-	for b := range int32(n) {
+	for b := int32(n) - 1; b >= 0; b-- {
 		p.pushFree(b)
 	}
 	return p
@@ -37,11 +37,15 @@ func newPool(n int, obs Observer) *pool {
 func (p *pool) sentinel() int32 { return int32(len(p.blocks) - 1) }
 func (p *pool) total() int      { return len(p.blocks) - 1 }
 
+// pushFree puts a block at the end of the free queue, or at its head where it caches nothing.
 func (p *pool) pushFree(b int32) {
-	s := p.sentinel()
-	last := p.blocks[s].prev
-	p.blocks[b].prev, p.blocks[b].next = last, s
-	p.blocks[last].next, p.blocks[s].prev = b, b
+	before := p.sentinel()
+	if p.blocks[b].hashed {
+		before = p.blocks[before].prev
+	}
+	after := p.blocks[before].next
+	p.blocks[b].prev, p.blocks[b].next = before, after
+	p.blocks[before].next, p.blocks[after].prev = b, b
 	p.nfree++
 }
 
@@ -95,7 +99,8 @@ func (p *pool) take() int32 {
 }
 
 // release drops one reference on each block, the last block first, so that the tail of a sequence
-// is evicted before its head.
+// is evicted before its head. Blocks that cache nothing, the partial last one above all, are taken
+// again before any that does.
 func (p *pool) release(blocks []int32) {
 	for i := len(blocks) - 1; i >= 0; i-- {
 		b := blocks[i]
@@ -117,11 +122,12 @@ func (p *pool) store(b int32, hash uint64) {
 		p.index[hash] = b
 		return
 	}
-	bl.twinPrev, bl.twinNx = first, p.blocks[first].twinNx
-	if bl.twinNx != none {
-		p.blocks[bl.twinNx].twinPrev = b
+	last := first
+	for p.blocks[last].twinNx != none {
+		last = p.blocks[last].twinNx
 	}
-	p.blocks[first].twinNx = b
+	bl.twinPrev = last
+	p.blocks[last].twinNx = b
 }
 
 func (p *pool) forget(b int32) {

@@ -53,6 +53,9 @@ type engine struct {
 	events  int    // port of its KV events; 0: one that it chooses anew at each start
 	replay  int    // port of its replay socket, as events
 	folder  string // the model, the adapters and the logs
+	blocks  int    // of its cache, one of which it keeps to itself
+	longest int    // tokens of prompt and answer together
+	budget  int    // tokens computed in one step; 0: as vLLM chooses
 
 	owner   *testing.T // its processes end with this test
 	proc    *process
@@ -80,6 +83,7 @@ func newEngines(t *testing.T) []*engine {
 		port := envoytest.FreePort(t, ip)
 		all = append(all, &engine{
 			name: fmt.Sprintf("vllm-%d", i), address: net.JoinHostPort(ip, strconv.Itoa(port)), folder: folder,
+			blocks: blocks, longest: maxTokens,
 			owner: t, http: lab.NewClient(t),
 		})
 	}
@@ -101,13 +105,16 @@ func (e *engine) start(t *testing.T) {
 	args := []string{
 		"-n", "19", command(t), "serve", filepath.Join(e.folder, "model"), "--served-model-name", baseModel, "--host", host, "--port", port,
 		"--uvicorn-log-level", "warning", "--load-format", "dummy", "--enforce-eager",
-		"--max-model-len", strconv.Itoa(maxTokens), "--max-num-seqs", "8",
-		"--block-size", strconv.Itoa(blockSize), "--num-gpu-blocks-override", strconv.Itoa(blocks),
+		"--max-model-len", strconv.Itoa(e.longest), "--max-num-seqs", "8",
+		"--block-size", strconv.Itoa(blockSize), "--num-gpu-blocks-override", strconv.Itoa(e.blocks),
 		"--enable-prompt-tokens-details", "--enable-scale-out", "--kv-events-config", lab.JSON(t, events),
 		"--enable-lora", "--max-lora-rank", "8", "--max-loras", strconv.Itoa(len(adapters)), "--lora-modules",
 	}
 	for _, a := range adapters {
 		args = append(args, a+"="+filepath.Join(e.folder, a))
+	}
+	if e.budget > 0 {
+		args = append(args, "--max-num-batched-tokens", strconv.Itoa(e.budget))
 	}
 	cmd := exec.Command("nice", args...)
 	cmd.Dir = e.folder

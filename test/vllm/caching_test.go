@@ -1,0 +1,230 @@
+package vllm
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sluice-epp/sluice/sim/capture"
+	"github.com/sluice-epp/sluice/test/lab"
+)
+
+var update = flag.Bool("update", false, "write what the real engine reports to the model's test data")
+
+// What the committed capture was taken with: little, so that much is evicted, and prompts computed in several steps.
+const (
+	smallBlocks = 40 // one of them is vLLM's own
+	smallTokens = 1024
+	smallBudget = 256
+)
+
+// TestCaching asks a real vLLM one request at a time and compares the tokens that it reports as cached with those of the
+// engine model, request by request, and with those that the committed capture has.
+func TestCaching(t *testing.T) {
+	e := newEngines(t)[0]
+	e.blocks, e.longest, e.budget = smallBlocks, smallTokens, smallBudget
+	e.start(t)
+	e.ready(t)
+	got := &capture.Capture{Engine: capture.Engine{
+		Name: "vllm " + e.version(t), BlockSize: blockSize, NumBlocks: smallBlocks - 1, MaxBatchedTokens: smallBudget, MaxModelLen: smallTokens,
+	}}
+	prompts := capture.Prompts{Longest: smallTokens}
+	hits := 0
+	for _, s := range append(cachingCases(), cachingWalk(400)...) {
+		prompt, err := prompts.Next(got.Steps, s.Step)
+		if err != nil {
+			t.Fatalf("%s: %v", s.Name, err)
+		}
+		if s.Reset {
+			e.reset(t)
+			got.Steps = append(got.Steps, s.Step)
+			continue
+		}
+		s.Output, s.Cached = e.generate(t, s, prompt)
+		got.Steps = append(got.Steps, s.Step)
+		hits += s.Cached
+	}
+	different, err := got.Compare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range different {
+		t.Errorf("step %d, %s: the engine reports %d cached tokens, the model %d", d.Step, d.Name, d.Engine, d.Modeled)
+	}
+	t.Logf("%s: %d requests, %d tokens cached, %d mismatches", got.Engine.Name, len(got.Steps), hits, len(different))
+	path := filepath.Join("..", "..", "sim", "capture", "testdata", "vllm.jsonl")
+	if *update {
+		out, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := got.Write(out); err != nil {
+			t.Fatal(err)
+		}
+		if err := out.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = in.Close() }()
+	committed, err := capture.Read(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(committed.Steps) != len(got.Steps) {
+		t.Fatalf("the capture has %d steps, want %d: renew it with -update", len(committed.Steps), len(got.Steps))
+	}
+	for i, s := range committed.Steps {
+		if s.Prompt != got.Steps[i].Prompt || s.Cached != got.Steps[i].Cached {
+			t.Errorf("step %d, %s: the capture has prompt %q with %d cached tokens, the engine %q with %d: renew it with -update",
+				i, s.Name, s.Prompt, s.Cached, got.Steps[i].Prompt, got.Steps[i].Cached)
+		}
+	}
+}
+
+// cachingStep is a step yet to be taken.
+type cachingStep struct {
+	capture.Step
+	tokens int // of its answer
+}
+
+// cachingCases are the rules that are known of vLLM's cache, one after the other.
+func cachingCases() []cachingStep {
+	ask := func(name, prompt string, tokens int) cachingStep {
+		return cachingStep{capture.Step{Name: name, Prompt: prompt}, tokens}
+	}
+	salted := func(s cachingStep, salt, adapter string) cachingStep {
+		s.Salt, s.Adapter = salt, adapter
+		return s
+	}
+	all := []cachingStep{
+		ask("less than a block", "100+20", 2),
+		ask("less than a block again", "100+20", 2),
+		ask("four blocks", "100+128", 1),
+		ask("exactly four blocks again: the last token is computed", "100+128", 1),
+		ask("and a token", "100+129", 1),
+		ask("one token less", "100+127", 1),
+		ask("half of it", "100+70", 1),
+		ask("the same tokens elsewhere", "99+129", 1),
+		ask("another third block", "100+64 500+64", 1),
+		salted(ask("salted", "100+129", 1), "a", ""),
+		salted(ask("salted again", "100+129", 1), "a", ""),
+		salted(ask("another salt", "100+129", 1), "b", ""),
+		salted(ask("an adapter", "100+129", 1), "", "sql"),
+		salted(ask("an adapter again", "100+129", 1), "", "sql"),
+		salted(ask("an adapter, salted", "100+129", 1), "a", "sql"),
+		{capture.Step{Name: "reset", Reset: true}, 0},
+		ask("after a reset", "100+129", 1),
+		ask("a conversation", "600+50", 47), // step 17
+		ask("its next turn", "=17 @17+47 700+30", 40),
+		ask("and the next", "=18 @18+40 800+30", 33),
+		ask("and the next, of its first tokens only", "=18 @18+20", 3),
+		ask("whole blocks with the answer", "900+40", 25), // 40+24 computed: two blocks
+		ask("of which the last token was never computed", "=21 @21+25", 2),
+		ask("an answer that fills a block with its last token", "950+40", 24), // 63 computed
+		ask("whose block is not cached", "=23 @23+24 1+1", 2),
+		{capture.Step{Name: "reset", Reset: true}, 0},
+	}
+	// Texts of eight blocks fill the 39 blocks with a partial one each: the oldest goes first, its tail before its head.
+	text := func(i int) string { return fmt.Sprintf("%d+270", 1000+300*i) }
+	for i := range 5 {
+		all = append(all, ask(fmt.Sprintf("text %d", i), text(i), 1))
+	}
+	for _, i := range []int{0, 4, 2, 1, 4, 3, 0, 2} {
+		all = append(all, ask(fmt.Sprintf("text %d again", i), text(i), 1))
+	}
+	all = append(all,
+		ask("longer than the budget of a step", "100+900", 1),
+		ask("longer than the budget of a step, again", "100+900", 1),
+		ask("most of the cache", "100+900 3000+100", 20),
+		ask("what is left of a text", text(2), 1),
+	)
+	for i := range 4 { // the same whole blocks, computed several times: each leaves a copy of the last one
+		all = append(all, ask(fmt.Sprintf("copy %d", i), "2000+160", 1))
+	}
+	for i := range 6 {
+		all = append(all, ask(fmt.Sprintf("pushing out, %d", i), fmt.Sprintf("%d+140", 3000+150*i), 1),
+			ask(fmt.Sprintf("copies left, %d", i), "2000+161", 1))
+	}
+	return all
+}
+
+// cachingWalk mixes conversations that share beginnings, more than the cache holds, in an order of chance.
+func cachingWalk(n int) []cachingStep {
+	first := len(cachingCases())
+	chance := rand.New(rand.NewPCG(7, 11))
+	type talk struct {
+		last, prompt, output int // the step of the latest turn, and its tokens
+		salt, adapter        string
+	}
+	var talks []talk
+	var all []cachingStep
+	for i := range n {
+		name := fmt.Sprintf("walk %d", i)
+		if chance.IntN(100) == 0 {
+			all = append(all, cachingStep{capture.Step{Name: name, Reset: true}, 0})
+			continue
+		}
+		s := cachingStep{capture.Step{Name: name}, 1 + chance.IntN(40)}
+		question := 1 + chance.IntN(60)
+		k := len(talks) - 1 - chance.IntN(4)
+		if k < 0 || talks[k].prompt+talks[k].output+question+s.tokens > smallTokens || chance.IntN(3) == 0 {
+			talks = append(talks, talk{salt: []string{"", "", "", "a"}[chance.IntN(4)], adapter: []string{"", "", "", "sql"}[chance.IntN(4)]})
+			k = len(talks) - 1
+			system := 32 * chance.IntN(9) // whole blocks, so that some prompts are
+			s.Prompt = fmt.Sprintf("%d+%d %d+%d", 10+600*chance.IntN(3), system, 100+chance.IntN(2000), question)
+			talks[k].prompt = system + question
+		} else {
+			heard := talks[k].output - chance.IntN(2)*chance.IntN(talks[k].output)
+			s.Prompt = fmt.Sprintf("=%d @%d+%d %d+%d", talks[k].last, talks[k].last, heard, 100+chance.IntN(2000), question)
+			talks[k].prompt += heard + question
+		}
+		s.Salt, s.Adapter = talks[k].salt, talks[k].adapter
+		talks[k].last, talks[k].output = first+i, s.tokens
+		all = append(all, s)
+	}
+	return all
+}
+
+// generate asks for an answer, and returns its tokens and how many of the prompt's were cached.
+func (e *engine) generate(t *testing.T, s cachingStep, prompt []uint32) (output []uint32, cached int) {
+	t.Helper()
+	model := baseModel
+	if s.Adapter != "" {
+		model = s.Adapter
+	}
+	r := newRequest(completions, model, s.tokens).with("prompt", prompt).with("return_token_ids", true)
+	if s.Salt != "" {
+		r = r.with("cache_salt", s.Salt)
+	}
+	a := lab.Post(t, e.http, e.url(r.path), lab.JSON(t, r.body))
+	var tokens struct {
+		Choices []struct {
+			Tokens []uint32 `json:"token_ids"`
+		}
+	}
+	decode(t, a, &tokens)
+	got := read(t, a)
+	if len(tokens.Choices) != 1 || len(tokens.Choices[0].Tokens) != s.tokens || got.prompt != len(prompt) {
+		t.Fatalf("%s: want %d tokens for %d: %s", s.Name, s.tokens, len(prompt), a.Body)
+	}
+	return tokens.Choices[0].Tokens, got.cached
+}
+
+// version is what the engine says of itself.
+func (e *engine) version(t *testing.T) string {
+	t.Helper()
+	var v struct{ Version string }
+	a := lab.Get(t, e.http, e.url("/version"))
+	if err := json.Unmarshal([]byte(a.Body), &v); err != nil || v.Version == "" {
+		t.Fatalf("version: %v: %s", err, a.Body)
+	}
+	return v.Version
+}
