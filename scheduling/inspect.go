@@ -28,6 +28,9 @@ func (s *Scheduler) Columns() []ColumnInfo {
 					columns[c.slot.index].Decisive = true
 				}
 			}
+			for _, own := range in.builder.produces { // what it fills itself, it reads
+				columns[own.index].Decisive = true
+			}
 		}
 	}
 	return columns

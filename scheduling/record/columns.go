@@ -39,6 +39,11 @@ var codecs = map[string]codec{
 		func(e *decisionv1.Candidate, m *decisionv1.LatencyPrediction) {
 			e.LatencyPredictions = append(e.LatencyPredictions, m)
 		}, predictionTo, predictionFrom),
+	scheduling.DataTypeOf[scheduling.ColdRank](): column(
+		(*decisionv1.Candidate).GetColdRanks,
+		func(e *decisionv1.Candidate, m *decisionv1.ColdRank) {
+			e.ColdRanks = append(e.ColdRanks, m)
+		}, coldRankTo, coldRankFrom),
 	scheduling.DataTypeOf[scheduling.TokenizedPrompt](): {write: writePrompt, read: readPrompt},
 }
 
@@ -168,6 +173,14 @@ func metricsFrom(m *decisionv1.EngineMetrics) scheduling.EngineMetrics {
 		v.Known |= scheduling.MetricsAdapters
 	}
 	return v
+}
+
+func coldRankTo(v scheduling.ColdRank, producer string) *decisionv1.ColdRank {
+	return &decisionv1.ColdRank{Producer: producer, Rank: int64(v)}
+}
+
+func coldRankFrom(m *decisionv1.ColdRank) scheduling.ColdRank {
+	return scheduling.ColdRank(m.GetRank())
 }
 
 func writePrompt(d *decisionv1.Decision, producer string, c *scheduling.Cycle, from scheduling.ColumnInfo) {

@@ -12,7 +12,6 @@ func Later() []scheduling.PluginType {
 		{Type: "latency-scorer", Summary: "Scores by predicted latency."},
 		{Type: "slo-headroom-tier-filter", Summary: "Keeps the endpoints whose predicted latency meets the request's objective."},
 		{Type: "lora-affinity-scorer", Summary: "Prefers endpoints that have the request's adapter loaded."},
-		{Type: "no-hit-lru-scorer", Summary: "Spreads requests without a cached prefix over the endpoints used least recently."},
 		{Type: "session-affinity-scorer", Summary: "Prefers the endpoint that served the session before."},
 	}
 	for i := range later {

@@ -148,7 +148,7 @@ func required(kind string) string {
 	switch kind {
 	case "label-selector-filter":
 		return "  parameters: {matchLabels: {zone: a, \"true\": \"1\"}}\n"
-	case "inflight-load-producer", "prefix-cache-affinity-filter", "prefix-cache-scorer":
+	case "inflight-load-producer", "prefix-cache-affinity-filter", "prefix-cache-scorer", "no-hit-lru-scorer":
 		return "  parameters: {prefixMatchInfoProducerName: approx-prefix-cache-producer}\n"
 	}
 	return ""

@@ -19,6 +19,7 @@ func llmd() []Policy {
 	weighted := func(ps []Parameter) []Parameter {
 		return append(slices.Clone(ps), Parameter{Name: index.Name, Default: "approx", Help: index.Help})
 	}
+	blend := append(slices.Clone(weights), Parameter{Name: "lru", Default: "2", Help: "weight of no-hit-lru-scorer"})
 	gate = append(gate, index)
 	return []Policy{
 		{
@@ -27,6 +28,13 @@ func llmd() []Policy {
 			config:     "llm-d.yaml",
 			Parameters: weighted(weights),
 			Tuned:      grid(weighted(weights), over("prefix", "1 3 6 10"), over("queue", "1 2"), over("index", "approx precise")),
+		},
+		{
+			Name: "llm-d-blend", Summary: "the same, and requests that nobody has anything of in turn to who got such a one longest ago",
+			Source:     "llm-d-router sample configurations (no-hit-lru-scorer) at ebab68792",
+			config:     "llm-d-blend.yaml",
+			Parameters: weighted(blend),
+			Tuned:      grid(weighted(blend), over("prefix", "1 3 6 10"), over("queue", "1 2"), over("index", "approx precise")),
 		},
 		{
 			Name: "llm-d-gate", Summary: "keeps to who holds the prompt until the wait there is 18 s longer, then fewest tokens in flight",
