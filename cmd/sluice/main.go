@@ -60,6 +60,7 @@ type interrupts struct {
 	force   chan struct{}
 	signals chan os.Signal
 	first   atomic.Int32 // the number of the first signal; 0: none came
+	over    chan struct{}
 }
 
 // hangUpEnds lets SIGHUP end the command too, as where its terminal is closed.
@@ -68,17 +69,32 @@ func (i *interrupts) hangUpEnds() { signal.Notify(i.signals, syscall.SIGHUP) }
 // newInterrupts takes the signals over. Only commands that ask for interrupts do: any other ends with the first signal.
 func newInterrupts() *interrupts {
 	ctx, cancel := context.WithCancel(context.Background())
-	i := &interrupts{Context: ctx, force: make(chan struct{}), signals: make(chan os.Signal, 2)}
+	i := &interrupts{Context: ctx, force: make(chan struct{}), signals: make(chan os.Signal, 2), over: make(chan struct{})}
 	signal.Notify(i.signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		if s, ok := (<-i.signals).(syscall.Signal); ok {
-			i.first.Store(int32(s)) //nolint:gosec // signals have small numbers
+		defer cancel()
+		select {
+		case s := <-i.signals:
+			if s, ok := s.(syscall.Signal); ok {
+				i.first.Store(int32(s)) //nolint:gosec // signals have small numbers
+			}
+		case <-i.over:
+			return
 		}
 		cancel()
-		<-i.signals
-		close(i.force)
+		select {
+		case <-i.signals:
+			close(i.force)
+		case <-i.over:
+		}
 	}()
 	return i
+}
+
+// end gives the signals back, once the command has ended.
+func (i *interrupts) end() {
+	signal.Stop(i.signals)
+	close(i.over)
 }
 
 // Exit codes. A command that a signal cut short exits with 128 and the signal's number, as shells report it.
@@ -104,7 +120,11 @@ func run(args []string) int {
 		fmt.Fprintf(os.Stderr, "Run 'sluice %s--help' for what there is.\n", command)
 		return exitUsage
 	}
-	switch err = parsed.Run(); {
+	err = parsed.Run()
+	if taken != nil {
+		defer taken.end()
+	}
+	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, context.Canceled) && taken != nil && taken.first.Load() > 0:

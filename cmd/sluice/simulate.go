@@ -1,18 +1,20 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 
 	"github.com/sluice-epp/sluice/cmd/sluice/simulate"
-	"github.com/sluice-epp/sluice/sim"
 	"github.com/sluice-epp/sluice/sim/fleet"
 	"github.com/sluice-epp/sluice/sim/policies"
 	"github.com/sluice-epp/sluice/sim/trace"
@@ -23,8 +25,13 @@ type SimulateCommand struct {
 	Trace     []string      `help:"A trace of requests: Mooncake's JSON lines (hash_ids) or Azure's CSV (lengths), gzipped or not; 'b2b' makes llm-d's synthetic workload. May be repeated." placeholder:"FILE"`
 	Config    []string      `help:"A configuration file; may be repeated. Without one, the built-in configuration runs." placeholder:"FILE"`
 	Policy    []string      `help:"Another project's policy beside them, with its defaults or the parameters given; may be repeated. 'list' lists them." sep:"none" placeholder:"NAME[:PARAMETER=VALUE,...]"`
+	Grid      string        `help:"A YAML file that lists scenarios, candidates and seeds, instead of the flags that describe one." placeholder:"FILE"`
+	Results   string        `help:"Keep each finished run as a line of this file, and run only what is not in it yet." placeholder:"FILE"`
+	Limit     int           `help:"Most runs that --results may hold; a plan that needs more is refused. 0: any number." default:"600"`
 	Endpoints int           `help:"Number of engines." default:"8"`
 	Speed     float64       `help:"How many times faster than recorded the requests come." default:"1"`
+	From      float64       `help:"Where in the trace to begin, as a share of its span, 0 to 1." default:"0"`
+	To        float64       `help:"Where in the trace to end, as a share of its span, 0 to 1." default:"1"`
 	Jitter    time.Duration `help:"Delay each request by up to so much, at random: traces whose times are rounded have bursts that never were (Mooncake's conversation trace: 3s)." default:"0s"`
 	KVTokens  int           `name:"kv-tokens" help:"KV cache of each engine, in tokens." default:"307200"`
 	Seeds     int           `help:"Runs of each, with other random numbers; more than one give intervals." default:"1"`
@@ -41,6 +48,9 @@ type SimulateCommand struct {
 	JSON      string        `name:"json" help:"Write all figures to a file, as JSON; - is the standard output." placeholder:"FILE"`
 }
 
+// besideGrid are the flags that mean something beside --grid: what a grid does not say.
+var besideGrid = []string{"grid", "results", "limit", "workers", "json", "html"}
+
 // Help is shown below the usage.
 func (*SimulateCommand) Help() string {
 	return `The scheduling code that serves decides about every request of the trace; modelled engines (as behind 'sluice engine')
@@ -49,89 +59,143 @@ late and as incomplete as the flags say. Examples:
 
   sluice simulate --trace b2b --config a.yaml --config b.yaml --seeds 5
   sluice simulate --trace b2b --policy llm-d --policy llm-d-gate:penalty=5000,index=approx
-  sluice simulate --trace conversation_trace.jsonl --jitter 3s --speed 2 --kv-tokens 2400000`
+  sluice simulate --trace conversation_trace.jsonl --jitter 3s --speed 2 --kv-tokens 2400000
+  sluice simulate --grid grid.yaml --results grid.jsonl
+
+A grid runs every candidate in every scenario with every seed. With --results it can be stopped and goes on where it was. Lists
+in a scenario are multiplied out; all keys are in docs/simulate.md. Example of a grid file:
+
+  seeds: 5
+  defaults: {endpoints: [8, 32], kvTokens: [307200]}
+  scenarios:
+    - {name: conversation, trace: conversation_trace.jsonl.gz, jitter: 3s, capacity: 1.8, load: [0.6, 0.85, 1], to: 0.5}
+    - {name: b2b, b2b: {requests: 5000}, rate: [12, 15], kvTokens: [307200]}
+  candidates:
+    - {name: default}
+    - {name: static, config: static.yaml, set: {prefix-cache-affinity-filter.maxTTFTPenaltyMs: 5000}}
+    - {name: tuned for b2b, config: blend.yaml, weights: {queue-scorer: 3}, scenarios: ["b2b*"]}
+    - {policy: llm-d-gate, tuned: true}`
 }
 
-// blockTokens is the size of the engines' KV blocks where the trace has none that they could take.
-const blockTokens = 512
+// Validate checks what needs no file.
+func (s *SimulateCommand) Validate() error {
+	switch {
+	case slices.Contains(s.Policy, "list"):
+	case len(s.Trace) == 0 && s.Grid == "":
+		return errors.New("--trace or --grid: one of them is needed")
+	case s.Endpoints < 1 || s.Endpoints > 1024:
+		return fmt.Errorf("--endpoints: must be from 1 to 1024, got %d", s.Endpoints)
+	case !(s.To > s.From):
+		return fmt.Errorf("--to: must be above --from, got %v", s.To)
+	case s.Workers < 0:
+		return fmt.Errorf("--workers: must be >= 0, got %d", s.Workers)
+	case s.Limit < 0:
+		return fmt.Errorf("--limit: must be >= 0, got %d", s.Limit)
+	}
+	return nil
+}
 
 // Run simulates.
-func (s *SimulateCommand) Run(i *interrupts) error {
+func (s *SimulateCommand) Run(i *interrupts, parsed *kong.Context) error {
 	if slices.Contains(s.Policy, "list") {
 		return policies.Write(os.Stdout)
 	}
-	if len(s.Trace) == 0 {
-		return errors.New("--trace: name a trace, or 'b2b'")
+	plan, err := s.plan(parsed)
+	if err != nil {
+		return err
 	}
-	plan := simulate.Plan{
-		Speed: s.Speed, Jitter: s.Jitter, Configs: s.Config, Pickers: s.Replicas, Seeds: s.Seeds, WarmUp: s.WarmUp, Workers: s.Workers,
-		Sight:     fleet.Sight{EventDelay: s.Delay, EventLoss: s.Loss, ScrapeInterval: s.Scrape},
-		Objective: fleet.Objective{TTFT: s.TTFT, TPOT: s.TPOT},
+	plan.Workers, plan.Build = s.Workers, versionString()
+	if s.Results != "" {
+		plan.Limit = s.Limit
 	}
-	if len(plan.Configs) == 0 {
-		plan.Configs = []string{""}
+	if err := plan.Validate(); err != nil {
+		return err
+	}
+	results, err := simulate.OpenResults(s.Results)
+	if err != nil {
+		return fmt.Errorf("--results: %w", err)
+	}
+	reporter := simulate.NewReporter(os.Stderr, term.IsTerminal(int(os.Stderr.Fd())))
+	err = plan.Complete(i, results, reporter.Tell)
+	reporter.End()
+	if errors.Is(err, context.Canceled) && s.Results != "" {
+		fmt.Fprintf(os.Stderr, "%s holds %d runs; the same command goes on from there\n", s.Results, results.Len())
+	}
+	err = errors.Join(err, results.Close())
+	if err != nil {
+		return err
+	}
+	return s.report(plan.Rows(results))
+}
+
+// plan is what a grid file says, or the flags.
+func (s *SimulateCommand) plan(parsed *kong.Context) (*simulate.Plan, error) {
+	if s.Grid != "" {
+		for _, p := range parsed.Path {
+			if p.Flag != nil && !slices.Contains(besideGrid, p.Flag.Name) {
+				return nil, fmt.Errorf("--%s: must be absent with --grid; the file says it", p.Flag.Name)
+			}
+		}
+		plan, err := simulate.LoadGrid(s.Grid)
+		if err != nil && !strings.HasPrefix(err.Error(), s.Grid) { // faults begin with their place
+			return nil, fmt.Errorf("--grid: %w", err)
+		}
+		return plan, err
+	}
+	plan := &simulate.Plan{Seeds: s.Seeds}
+	for _, name := range s.Trace {
+		scenario, err := s.scenario(name)
+		if err != nil {
+			return nil, err
+		}
+		plan.Scenarios = append(plan.Scenarios, scenario)
+	}
+	for _, name := range s.Config {
+		c, err := simulate.FromFile(filepath.Base(name), name)
+		if err != nil {
+			return nil, fmt.Errorf("--config: %w", err)
+		}
+		plan.Candidates = append(plan.Candidates, c)
 	}
 	for _, spec := range s.Policy {
 		p, err := policies.Parse(spec)
 		if err != nil {
-			return fmt.Errorf("--policy: %w", err)
+			return nil, fmt.Errorf("--policy: %w", err)
 		}
-		plan.Policies = append(plan.Policies, p)
+		plan.Candidates = append(plan.Candidates, simulate.FromPolicy(&p))
 	}
-	for _, name := range s.Trace {
-		t, err := s.open(name)
+	if len(s.Config) == 0 {
+		// What serves without a file is what policies are compared with.
+		plan.Candidates = slices.Insert(plan.Candidates, 0, simulate.BuiltIn())
+	}
+	return plan, nil
+}
+
+// scenario is what the flags say, with a trace or the workload that a name stands for.
+func (s *SimulateCommand) scenario(name string) (simulate.Scenario, error) {
+	scenario := simulate.Scenario{
+		Name: filepath.Base(name), From: s.From, To: s.To, Speed: s.Speed, Jitter: s.Jitter, Pickers: s.Replicas, WarmUp: s.WarmUp,
+		Sight:     fleet.Sight{EventDelay: s.Delay, EventLoss: s.Loss, ScrapeInterval: s.Scrape},
+		Objective: fleet.Objective{TTFT: s.TTFT, TPOT: s.TPOT},
+	}
+	if name == "b2b" {
+		w := trace.DefaultB2B()
+		w.PerSecond, w.Requests = s.Rate, s.Requests
+		if err := w.Validate(); err != nil {
+			return scenario, err
+		}
+		scenario.B2B = &w
+	} else {
+		t, err := trace.Open(name)
 		if err != nil {
-			return fmt.Errorf("--trace: %w", err)
+			return scenario, fmt.Errorf("--trace: %w", err)
 		}
-		plan.Traces = append(plan.Traces, t)
-	}
-	if s.Endpoints < 1 || s.Endpoints > 1024 {
-		return fmt.Errorf("--endpoints: must be from 1 to 1024, got %d", s.Endpoints)
+		scenario.Trace = t
 	}
 	for range s.Endpoints {
-		plan.Endpoints = append(plan.Endpoints, s.engine(plan.Traces))
+		scenario.Engines = append(scenario.Engines, simulate.Engine{KVTokens: s.KVTokens, Slower: 1})
 	}
-	began := time.Now()
-	rows, err := plan.Run(i, func(done int) {
-		if term.IsTerminal(int(os.Stderr.Fd())) {
-			fmt.Fprintf(os.Stderr, "\r%d of %d runs, %s ", done, plan.Runs(), time.Since(began).Round(time.Second))
-		}
-	})
-	if err != nil {
-		return err
-	}
-	if term.IsTerminal(int(os.Stderr.Fd())) {
-		fmt.Fprint(os.Stderr, "\r\033[K")
-	}
-	return s.report(rows)
-}
-
-// open reads a trace, or makes the one that a name stands for.
-func (s *SimulateCommand) open(name string) (*trace.Trace, error) {
-	if name != "b2b" {
-		return trace.Open(name)
-	}
-	w := trace.DefaultB2B()
-	w.PerSecond, w.Requests = s.Rate, s.Requests
-	return w.Trace(rand.New(rand.NewPCG(1, 2)))
-}
-
-// engine has room for the longest request of all traces.
-func (s *SimulateCommand) engine(traces []*trace.Trace) sim.Params {
-	p := sim.DefaultParams()
-	p.BlockSize = blockTokens
-	if len(traces) == 1 {
-		p.BlockSize = traces[0].BlockTokens
-	}
-	p.NumBlocks, p.MaxWaiting = max(1, s.KVTokens/p.BlockSize), 1<<20
-	longest := 1
-	for _, t := range traces {
-		for _, r := range t.Requests {
-			longest = max(longest, r.PromptTokens+r.OutputTokens)
-		}
-	}
-	p.MaxModelLen = min(longest, p.NumBlocks*p.BlockSize)
-	return p
+	return scenario, nil
 }
 
 func (s *SimulateCommand) report(rows []simulate.Row) error {
@@ -152,7 +216,7 @@ func (s *SimulateCommand) report(rows []simulate.Row) error {
 			return nil
 		}
 	}
-	width := 160
+	width := 200
 	if w, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && w > 0 {
 		width = w
 	}

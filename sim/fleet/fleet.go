@@ -26,7 +26,12 @@ type Config struct {
 	Seed uint64
 	// Shifts change engines in the middle of the run.
 	Shifts []Shift
+	// Stop ends the run early, with [ErrStopped], once it is closed. nil: nothing does.
+	Stop <-chan struct{}
 }
+
+// ErrStopped says that a run was stopped before its end.
+var ErrStopped = errors.New("stopped")
 
 // Picker decides where requests go, and is told what becomes of them: of each that it has sent somewhere the first token and
 // the end, in this order.
@@ -41,7 +46,7 @@ type Picker interface {
 
 // Shift changes an engine's speed.
 type Shift struct {
-	// At is when.
+	// At is when; 0 is before the first request.
 	At time.Duration
 	// Engine is the engine's number.
 	Engine int
@@ -101,16 +106,31 @@ func Run(c Config) (*Result, error) {
 		return nil, err
 	}
 	defer f.close()
-	f.arrivals()
 	for _, s := range c.Shifts {
 		f.at(s.At, func() { f.engines[s.Engine].slower = s.Slower })
 	}
-	for f.left > 0 && f.clock.step() {
+	f.arrivals()
+	for steps := 1; f.left > 0 && f.clock.step(); steps++ {
+		if steps%stopEvery == 0 && f.stopped() {
+			return nil, ErrStopped
+		}
 	}
 	if f.left > 0 {
 		return nil, fmt.Errorf("%d requests never end", f.left)
 	}
 	return f.result(), nil
+}
+
+// stopEvery is after how many steps of the clock a run looks whether it is to stop.
+const stopEvery = 4096
+
+func (f *fleet) stopped() bool {
+	select {
+	case <-f.config.Stop:
+		return true
+	default:
+		return false
+	}
 }
 
 func (f *fleet) assemble() error {

@@ -13,6 +13,8 @@ type Sample struct {
 	At, TTFT time.Duration
 	// TPOT is the time per token after the first; 0 for an answer of one.
 	TPOT time.Duration
+	// E2E is the time to its end.
+	E2E time.Duration
 	// PromptTokens is its length, and CachedTokens what the engine had of it.
 	PromptTokens, CachedTokens, OutputTokens int
 	// Endpoint is where it went.
@@ -43,7 +45,7 @@ func (f *fleet) result() *Result {
 			continue
 		}
 		s := Sample{
-			At: q.At, TTFT: q.first - q.At, PromptTokens: q.PromptTokens, CachedTokens: q.Cached, OutputTokens: q.OutputTokens, Endpoint: q.Endpoint,
+			At: q.At, TTFT: q.first - q.At, E2E: q.end - q.At, PromptTokens: q.PromptTokens, CachedTokens: q.Cached, OutputTokens: q.OutputTokens, Endpoint: q.Endpoint,
 		}
 		if q.OutputTokens > 1 {
 			s.TPOT = (q.end - q.first) / time.Duration(q.OutputTokens-1)
@@ -51,7 +53,9 @@ func (f *fleet) result() *Result {
 		r.Samples = append(r.Samples, s)
 	}
 	for _, p := range f.pickers {
-		if s, ok := p.(*Scheduled); ok {
+		if s, ok := p.(interface {
+			Verdicts() map[scheduling.GateVerdict]int
+		}); ok {
 			for verdict, n := range s.Verdicts() {
 				r.Verdicts[verdict] += n
 			}
@@ -73,8 +77,10 @@ var DefaultObjective = Objective{5 * time.Second, 100 * time.Millisecond}
 type Summary struct {
 	// Requests are those that count.
 	Requests int
-	// TTFT and TPOT in seconds.
-	TTFTMean, TTFTP50, TTFTP90, TTFTP99, TPOTMean, TPOTP90 float64
+	// TTFT, TPOT and E2E, the time to a request's end, in seconds.
+	TTFTMean, TTFTP50, TTFTP90, TTFTP99 float64
+	TPOTMean, TPOTP50, TPOTP90, TPOTP99 float64
+	E2EMean, E2EP50, E2EP90, E2EP99     float64
 	// Goodput is the share of requests within the objective; what was not served is not.
 	Goodput float64
 	// HitRate is the share of prompt tokens that came out of a cache.
@@ -89,10 +95,10 @@ type Summary struct {
 func (r *Result) Summarise(warmUp float64, o Objective) Summary {
 	counted := r.Samples[min(len(r.Samples), int(warmUp*float64(len(r.Samples)))):]
 	s := Summary{Requests: len(counted)}
-	var ttft, tpot []float64
+	var ttft, tpot, e2e []float64
 	prompt, cached, good := 0, 0, 0
 	for _, q := range counted {
-		ttft = append(ttft, q.TTFT.Seconds())
+		ttft, e2e = append(ttft, q.TTFT.Seconds()), append(e2e, q.E2E.Seconds())
 		if q.OutputTokens > 1 {
 			tpot = append(tpot, q.TPOT.Seconds())
 		}
@@ -101,10 +107,9 @@ func (r *Result) Summarise(warmUp float64, o Objective) Summary {
 			good++
 		}
 	}
-	slices.Sort(ttft)
-	slices.Sort(tpot)
-	s.TTFTMean, s.TTFTP50, s.TTFTP90, s.TTFTP99 = mean(ttft), quantile(ttft, 0.5), quantile(ttft, 0.9), quantile(ttft, 0.99)
-	s.TPOTMean, s.TPOTP90 = mean(tpot), quantile(tpot, 0.9)
+	s.TTFTMean, s.TTFTP50, s.TTFTP90, s.TTFTP99 = spread(ttft)
+	s.TPOTMean, s.TPOTP50, s.TPOTP90, s.TPOTP99 = spread(tpot)
+	s.E2EMean, s.E2EP50, s.E2EP90, s.E2EP99 = spread(e2e)
 	if all := len(counted) + r.Refused + r.NoPick; all > 0 {
 		s.Goodput = float64(good) / float64(all)
 	}
@@ -128,6 +133,12 @@ func (r *Result) Summarise(warmUp float64, o Objective) Summary {
 		}
 	}
 	return s
+}
+
+// spread sorts values.
+func spread(all []float64) (average, p50, p90, p99 float64) {
+	slices.Sort(all)
+	return mean(all), quantile(all, 0.5), quantile(all, 0.9), quantile(all, 0.99)
 }
 
 func mean(sorted []float64) float64 {

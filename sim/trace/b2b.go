@@ -33,11 +33,19 @@ func DefaultB2B() B2B {
 // b2bBlock is the size of a block, in tokens: it divides the usual lengths, so that only whole blocks are shared.
 const b2bBlock = 240
 
-// Trace makes a trace; the same random source makes the same one.
-func (b B2B) Trace(random *rand.Rand) (*Trace, error) {
+// Validate reports a workload that cannot be made.
+func (b B2B) Validate() error {
 	if b.Customers < 1 || b.UsersPerCustomer < 1 || b.Requests < 1 || b.Requests > MaxRequests || !(b.PerSecond > 0) ||
 		b.SystemTokens < 0 || b.QuestionTokens < 1 || b.AnswerTokens < 1 || b.SystemTokens > MaxPromptTokens || b.QuestionTokens > MaxPromptTokens {
-		return nil, fmt.Errorf("b2b: cannot be made of %+v", b)
+		return fmt.Errorf("b2b: cannot be made of %+v", b)
+	}
+	return nil
+}
+
+// Trace makes a trace; the same random source makes the same one.
+func (b B2B) Trace(random *rand.Rand) (*Trace, error) {
+	if err := b.Validate(); err != nil {
+		return nil, err
 	}
 	t := &Trace{Name: "b2b", BlockTokens: b2bBlock}
 	at := 0.0

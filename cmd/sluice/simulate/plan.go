@@ -4,112 +4,144 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/sluice-epp/sluice/sim"
 	"github.com/sluice-epp/sluice/sim/fleet"
-	"github.com/sluice-epp/sluice/sim/policies"
-	"github.com/sluice-epp/sluice/sim/trace"
 )
 
-// Plan is what is simulated: every configuration on every trace, with every seed.
+// Plan is what is simulated: the candidates in the scenarios, with every seed.
 type Plan struct {
-	// Traces are the requests.
-	Traces []*trace.Trace
-	// Speed is how many times faster than recorded the requests come.
-	Speed float64
-	// Jitter delays each request by up to so much, drawn by the seed.
-	Jitter time.Duration
-	// Configs are the configuration files; an empty name is the built-in one.
-	Configs []string
-	// Policies are other projects' policies, which run beside them.
-	Policies []policies.Policy
-	// Endpoints are the engines.
-	Endpoints []sim.Params
-	// Pickers are how many replicas pick.
-	Pickers int
-	// Sight says how well they see the engines.
-	Sight fleet.Sight
+	// Scenarios and Candidates have unique names.
+	Scenarios  []Scenario
+	Candidates []Candidate
 	// Seeds is how many runs there are of each; their seeds are 1, 2, ….
 	Seeds int
-	// WarmUp is the share of requests that do not count, 0 to 1, at the beginning.
-	WarmUp float64
-	// Objective is what a request is to be served within.
-	Objective fleet.Objective
+	// Limit is how many runs a results file may have, those of this plan included; 0 does not bound them.
+	Limit int
 	// Workers is how many runs there are at a time; 0 means one per core.
 	Workers int
+	// Build names the program in results.
+	Build string
+
+	digests digests
 }
 
-// Row is a configuration on a trace.
-type Row struct {
-	// Trace and Config name them.
-	Trace, Config string
-	// Runs are those of the seeds, in their order.
-	Runs []fleet.Summary
-	// Took is the time that all its runs took together.
-	Took time.Duration
+// Run is one of a plan.
+type Run struct {
+	Scenario  *Scenario
+	Candidate *Candidate
+	Seed      int
+	// Key names it by what decides how it comes out.
+	Key string
 }
 
-// Validate reports the first thing that cannot be.
+// Progress is how far a plan is.
+type Progress struct {
+	// Done of the Missing runs are finished. Kept are those that were done before.
+	Done, Missing, Kept int
+	// Elapsed is since the beginning.
+	Elapsed time.Duration
+}
+
+// Left is how long the rest takes, as far as what is done tells; 0: that is not known.
+func (p Progress) Left() time.Duration {
+	if p.Done == 0 {
+		return 0
+	}
+	return time.Duration(float64(p.Elapsed) / float64(p.Done) * float64(p.Missing-p.Done))
+}
+
+// Validate reports the first thing that cannot be, and what is wrong with any candidate.
 func (p *Plan) Validate() error {
 	switch {
-	case len(p.Traces) == 0:
-		return errors.New("no trace")
-	case p.contenders() == 0:
-		return errors.New("no configuration")
-	case len(p.Endpoints) == 0:
-		return errors.New("no endpoints")
-	case p.Seeds < 1:
-		return fmt.Errorf("seeds: must be >= 1, got %d", p.Seeds)
-	case !(p.Speed > 0):
-		return fmt.Errorf("speed: must be > 0, got %v", p.Speed)
-	case !(p.WarmUp >= 0 && p.WarmUp < 1):
-		return fmt.Errorf("warm-up: must be from 0 to below 1, got %v", p.WarmUp)
+	case len(p.Scenarios) == 0:
+		return errors.New("no scenario")
+	case len(p.Candidates) == 0:
+		return errors.New("no candidate")
+	case p.Seeds < 1 || p.Seeds > 1000:
+		return fmt.Errorf("seeds: must be from 1 to 1000, got %d", p.Seeds)
 	}
-	return nil
+	var errs []error
+	names := map[string]bool{}
+	for i := range p.Scenarios {
+		s := &p.Scenarios[i]
+		if err := s.Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("scenario %s: %w", s.Name, err))
+		}
+		if names["s "+s.Name] {
+			errs = append(errs, fmt.Errorf("scenario %s: another one has its name", s.Name))
+		}
+		names["s "+s.Name] = true
+	}
+	for i := range p.Candidates {
+		c := &p.Candidates[i]
+		if err := c.Check(); err != nil {
+			errs = append(errs, fmt.Errorf("candidate %s: %w", c.Name, err))
+		}
+		if names["c "+c.Name] {
+			errs = append(errs, fmt.Errorf("candidate %s: another one has its name", c.Name))
+		}
+		names["c "+c.Name] = true
+	}
+	return errors.Join(errs...)
 }
 
-// Runs is how many there are.
-func (p *Plan) Runs() int { return len(p.Traces) * p.contenders() * p.Seeds }
+// Runs are all of them, in the order of scenarios, candidates, seeds. The plan must be valid.
+func (p *Plan) Runs() []Run {
+	var all []Run
+	for i := range p.Scenarios {
+		for j := range p.Candidates {
+			s, c := &p.Scenarios[i], &p.Candidates[j]
+			if !c.runsIn(s.Name) {
+				continue
+			}
+			for seed := 1; seed <= p.Seeds; seed++ {
+				all = append(all, Run{s, c, seed, key(s, c, seed, &p.digests)})
+			}
+		}
+	}
+	return all
+}
 
-// Run runs them. progress is called after each, from one goroutine at a time, with how many are done.
-func (p *Plan) Run(ctx context.Context, progress func(done int)) ([]Row, error) {
-	if err := p.Validate(); err != nil {
-		return nil, err
+// Complete runs what the results lack. progress is called after each run, from one goroutine at a time. Where the context
+// ends before, the results keep what is done. The plan must be valid.
+func (p *Plan) Complete(ctx context.Context, results *Results, progress func(Progress)) error {
+	var missing []Run
+	all := p.Runs()
+	queued := map[string]bool{}
+	for _, r := range all {
+		if results.Get(r.Key) == nil && !queued[r.Key] { // two candidates may do the same
+			queued[r.Key], missing = true, append(missing, r)
+		}
 	}
-	type cell struct {
-		summary fleet.Summary
-		took    time.Duration
+	if have := results.Len(); p.Limit > 0 && len(missing) > 0 && have+len(missing) > p.Limit {
+		return fmt.Errorf("%d runs are missing and %d are done, together %d: more than the limit of %d", len(missing), have, have+len(missing), p.Limit)
 	}
-	cells := make([]cell, p.Runs())
-	finished := make(chan struct{})
-	reported := make(chan struct{})
+	began := time.Now()
+	finished, reported := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(reported)
-		n := 0
+		state := Progress{Missing: len(missing), Kept: len(all) - len(missing)}
+		progress(state)
 		for range finished {
-			n++
-			progress(n)
+			state.Done++
+			state.Elapsed = time.Since(began)
+			progress(state)
 		}
 	}()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(p.workers())
-	for i := range cells {
+	for _, r := range missing {
 		g.Go(func() error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			t, c, seed := p.at(i)
-			began := time.Now()
-			summary, err := p.one(p.Traces[t], c, uint64(seed)+1)
-			if err != nil {
-				return fmt.Errorf("%s on %s, seed %d: %w", p.contender(c), p.Traces[t].Name, seed+1, err)
+			if err := p.one(ctx, r, results); err != nil {
+				return err
 			}
-			cells[i] = cell{summary, time.Since(began)}
 			finished <- struct{}{}
 			return nil
 		})
@@ -117,24 +149,7 @@ func (p *Plan) Run(ctx context.Context, progress func(done int)) ([]Row, error) 
 	err := g.Wait()
 	close(finished)
 	<-reported
-	if err != nil {
-		return nil, err
-	}
-	var rows []Row
-	for i, done := range cells {
-		t, c, seed := p.at(i)
-		if seed == 0 {
-			rows = append(rows, Row{Trace: p.Traces[t].Name, Config: p.contender(c)})
-		}
-		row := &rows[len(rows)-1]
-		row.Runs, row.Took = append(row.Runs, done.summary), row.Took+done.took
-	}
-	return rows, nil
-}
-
-// at is which trace, configuration and seed a run has: seeds follow each other, then configurations.
-func (p *Plan) at(run int) (trace, config, seed int) {
-	return run / (p.contenders() * p.Seeds), run / p.Seeds % p.contenders(), run % p.Seeds
+	return err
 }
 
 func (p *Plan) workers() int {
@@ -144,18 +159,40 @@ func (p *Plan) workers() int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// one is a single run.
-func (p *Plan) one(t *trace.Trace, contender int, seed uint64) (fleet.Summary, error) {
-	faster, err := t.Jittered(p.Jitter, rand.New(rand.NewPCG(seed, 0x71773))).Faster(p.Speed)
+// one does a single run.
+func (p *Plan) one(ctx context.Context, r Run, results *Results) error {
+	began := time.Now()
+	result, decision, err := r.Scenario.run(ctx, r.Candidate, r.Seed)
 	if err != nil {
-		return fleet.Summary{}, err
+		return fmt.Errorf("%s, %s, seed %d: %w", r.Scenario.Name, r.Candidate.Name, r.Seed, err)
 	}
-	r, err := fleet.Run(fleet.Config{
-		Trace: faster, Engines: p.Endpoints, Pickers: p.Pickers, Sight: p.Sight, Seed: seed,
-		NewPicker: func(v *fleet.View) (fleet.Picker, error) { return p.newPicker(v, contender) },
+	err = results.Add(&Line{
+		Key: r.Key, Build: p.Build, Scenario: r.Scenario.Name, Candidate: r.Candidate.Name, Seed: r.Seed,
+		Took: time.Since(began).Round(time.Millisecond).Seconds(), Decision: decision.Seconds(),
+		Summary: result.Summarise(r.Scenario.WarmUp, r.Scenario.Objective), Curves: result.Curves(r.Scenario.WarmUp),
 	})
 	if err != nil {
-		return fleet.Summary{}, err
+		return fmt.Errorf("keeping a result: %w", err)
 	}
-	return r.Summarise(p.WarmUp, p.Objective), nil
+	return nil
+}
+
+// run plays the scenario once, and returns how long a decision took on average.
+func (s *Scenario) run(ctx context.Context, c *Candidate, seed int) (*fleet.Result, time.Duration, error) {
+	t, err := s.requests(uint64(seed))
+	if err != nil {
+		return nil, 0, err
+	}
+	watch := &stopwatch{}
+	result, err := fleet.Run(fleet.Config{
+		Trace: t, Engines: s.params(t), Pickers: s.Pickers, Sight: s.Sight, Seed: uint64(seed), Shifts: s.shifts(t.Span()), Stop: ctx.Done(),
+		NewPicker: func(v *fleet.View) (fleet.Picker, error) {
+			p, err := c.picker(v)
+			return timed{p, watch}, err
+		},
+	})
+	if errors.Is(err, fleet.ErrStopped) {
+		err = ctx.Err()
+	}
+	return result, watch.mean(), err
 }

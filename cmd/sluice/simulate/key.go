@@ -1,0 +1,72 @@
+package simulate
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"sync"
+
+	"github.com/sluice-epp/sluice/sim"
+	"github.com/sluice-epp/sluice/sim/trace"
+)
+
+// Revision is part of every run's key. It is raised when the same run would come out otherwise: the engine's model, the
+// fleet, the traces' transforms or the figures have changed.
+const Revision = 1
+
+// key names a run by all that decides how it comes out: the requests, engines and sight, what the candidate does, and the
+// seed, but not what they are called.
+func key(s *Scenario, c *Candidate, seed int, digests *digests) string {
+	decides := struct {
+		Revision  int
+		Scenario  Scenario
+		B2B       trace.B2B
+		Requests  string
+		Model     sim.Params
+		Candidate string
+		Seed      int
+	}{Revision: Revision, Scenario: *s, Model: model(), Candidate: c.hash, Seed: seed}
+	decides.Scenario.Name, decides.Scenario.Load, decides.Scenario.To = "", 0, s.end()
+	if s.Trace != nil {
+		decides.Requests = digests.of(s.Trace)
+	} else {
+		decides.B2B = *s.B2B
+	}
+	decides.Scenario.Trace, decides.Scenario.B2B = nil, nil // nothing is written by its address
+	sum := sha256.Sum256(fmt.Appendf(nil, "%+v", decides))
+	return hex.EncodeToString(sum[:12])
+}
+
+// digests remembers traces' contents by their hashes.
+type digests struct {
+	mu  sync.Mutex
+	all map[*trace.Trace]string
+}
+
+func (d *digests) of(t *trace.Trace) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if found, ok := d.all[t]; ok {
+		return found
+	}
+	h := sha256.New()
+	var b []byte
+	for i := range t.Requests {
+		r := &t.Requests[i]
+		b = b[:0]
+		for _, v := range []uint64{uint64(r.At), uint64(r.PromptTokens), uint64(r.OutputTokens), r.Session, uint64(len(r.Blocks))} {
+			b = binary.LittleEndian.AppendUint64(b, v)
+		}
+		for _, v := range r.Blocks {
+			b = binary.LittleEndian.AppendUint64(b, v)
+		}
+		_, _ = h.Write(b) // a hash takes everything
+	}
+	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(t.BlockTokens)))
+	if d.all == nil {
+		d.all = map[*trace.Trace]string{}
+	}
+	d.all[t] = hex.EncodeToString(h.Sum(nil))
+	return d.all[t]
+}

@@ -1,0 +1,108 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const smallGrid = `
+scenarios: [{name: b2b, b2b: {requests: 60, customers: 3}, rate: [4, 8], endpoints: [2]}]
+candidates: [{name: as it is}, {name: gate of 5 s, set: {prefix-cache-affinity-filter.maxTTFTPenaltyMs: 5000}}]
+`
+
+func gridFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "grid.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestSimulate(t *testing.T) {
+	code, stdout, stderr := captured(t, strings.Fields("simulate --trace b2b --b2b-requests 60 --endpoints 2 --seeds 2")...)
+	if code != 0 || !strings.Contains(stdout, "b2b\ncandidate") || !strings.Contains(stdout, "built-in") || !strings.Contains(stdout, "±") {
+		t.Errorf("exit %d, said %q, printed\n%s", code, stderr, stdout)
+	}
+	results := filepath.Join(t.TempDir(), "results.jsonl")
+	args := []string{"simulate", "--grid", gridFile(t, smallGrid), "--results", results}
+	code, stdout, stderr = captured(t, args...)
+	if code != 0 || !strings.Contains(stdout, "b2b 4/s\ncandidate") || !strings.Contains(stdout, "b2b 8/s\ncandidate") || !strings.Contains(stdout, "gate of 5 s") {
+		t.Errorf("exit %d, said %q, printed\n%s", code, stderr, stdout)
+	}
+	before, err := os.ReadFile(results)
+	if err != nil || strings.Count(string(before), "\n") != 4 {
+		t.Fatalf("%v: %s", err, before)
+	}
+	code, again, _ := captured(t, append(args, "--limit", "1")...) // nothing is missing, so the limit is not in the way
+	if after, err := os.ReadFile(results); err != nil || code != 0 || again != stdout || string(after) != string(before) {
+		t.Errorf("exit %d, printed\n%s\n%v", code, again, err)
+	}
+	code, stdout, _ = captured(t, append(args, "--json", "-")...)
+	if code != 0 || !strings.HasPrefix(stdout, "[") || !strings.Contains(stdout, `"ttft_mean_s"`) {
+		t.Errorf("exit %d, printed %s", code, stdout)
+	}
+}
+
+func TestSimulateFaults(t *testing.T) {
+	grid := gridFile(t, smallGrid)
+	for args, want := range map[string]string{
+		"--trace /nowhere/trace.jsonl":              "--trace: open /nowhere/trace.jsonl: no such file",
+		"--trace b2b --config /nowhere/config.yaml": "--config: open /nowhere/config.yaml: no such file",
+		"--trace b2b --b2b-requests 0":              "b2b: cannot be made of",
+		"--trace b2b --seeds 0":                     "seeds: must be from 1 to 1000, got 0",
+		"--trace b2b --kv-tokens 0":                 "scenario b2b: endpoint 0: KV tokens: must be > 0, got 0",
+		"--trace b2b --results /nowhere/x/r.jsonl":  "--results: open /nowhere/x/r.jsonl",
+		"--grid /nowhere/grid.yaml":                 "--grid: open /nowhere/grid.yaml",
+		"--grid " + grid + " --speed 2":             "--speed: must be absent with --grid",
+		"--grid " + gridFile(t, "scenarioz: []"):    `:1:1: scenarioz: unknown key (did you mean "scenarios"?)`,
+		"--grid " + grid + " --results " + filepath.Join(t.TempDir(), "r") + " --limit 3": "4 runs are missing and 0 are done, together 4: more than the limit of 3",
+	} {
+		if code, stdout, stderr := captured(t, append([]string{"simulate"}, strings.Fields(args)...)...); code != exitFailure || !strings.Contains(stderr, want) || stdout != "" {
+			t.Errorf("%s: exit %d, printed %q, said %q; want %q", args, code, stdout, stderr, want)
+		}
+	}
+}
+
+// A grid that is interrupted or killed keeps what is done, and the same command does the rest.
+func TestSimulateGoesOn(t *testing.T) {
+	grid := gridFile(t, strings.Replace(smallGrid, "rate: [4, 8]", "rate: [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]", 1))
+	for _, signal := range []os.Signal{os.Interrupt, os.Kill} {
+		results := filepath.Join(t.TempDir(), "results.jsonl")
+		args := []string{"simulate", "--grid", grid, "--results", results, "--workers", "1"}
+		cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+		cmd.Env = append(os.Environ(), asCommand+"=1")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n < 2; time.Sleep(time.Millisecond) {
+			text, _ := os.ReadFile(results) // it may not be there yet
+			n = strings.Count(string(text), "\n")
+		}
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); signal == os.Interrupt && code != exitInterrupt+2 && code != 0 {
+			t.Errorf("interrupted: exit %d", code)
+		}
+		kept, err := os.ReadFile(results)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, stdout, stderr := captured(t, args...); code != 0 || !strings.Contains(stdout, "b2b 15/s") {
+			t.Errorf("%v: exit %d, said %q", signal, code, stderr)
+		}
+		whole := string(kept)[:strings.LastIndex(string(kept), "\n")+1]
+		after, err := os.ReadFile(results)
+		if err != nil || !strings.HasPrefix(string(after), whole) || strings.Count(string(after), "\n") != 24 {
+			t.Errorf("%v: %v: %d lines, %d before", signal, err, strings.Count(string(after), "\n"), strings.Count(whole, "\n"))
+		}
+	}
+}
