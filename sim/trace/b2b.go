@@ -31,7 +31,7 @@ func DefaultB2B() B2B {
 }
 
 // b2bBlock is the size of a block, in tokens: it divides the usual lengths, so that only whole blocks are shared.
-const b2bBlock = 240
+const b2bBlock = 80
 
 // Validate reports a workload that cannot be made.
 func (b B2B) Validate() error {

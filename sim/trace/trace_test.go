@@ -153,8 +153,8 @@ func TestB2B(t *testing.T) {
 	}
 	heads, sessions, lasts := map[uint64]bool{}, map[uint64]bool{}, map[uint64]bool{}
 	for _, r := range got.Requests {
-		heads[r.Blocks[0]], sessions[r.Session], lasts[r.Blocks[29]] = true, true, true
-		if r.PromptTokens != 7200 || r.OutputTokens != 1000 || len(r.Blocks) != 30 {
+		heads[r.Blocks[0]], sessions[r.Session], lasts[r.Blocks[89]] = true, true, true
+		if r.PromptTokens != 7200 || r.OutputTokens != 1000 || len(r.Blocks) != 90 {
 			t.Fatalf("%+v", r)
 		}
 	}
@@ -168,7 +168,7 @@ func TestB2B(t *testing.T) {
 	}
 	clear(lasts)
 	for _, r := range fresh.Requests {
-		lasts[r.Blocks[29]] = true
+		lasts[r.Blocks[89]] = true
 	}
 	if len(lasts) != 3000 {
 		t.Errorf("%d fresh questions in 3000 requests", len(lasts))
