@@ -21,15 +21,16 @@ var version string
 
 // CLI is the command line.
 type CLI struct {
-	Serve    ServeCommand    `cmd:"" help:"Serve Envoy: pick an endpoint for every request."`
-	Attach   AttachCommand   `cmd:"" help:"Print what attaches Sluice to a proxy."`
-	Config   ConfigCommand   `cmd:"" help:"Check a configuration file, or show the built-in one."`
-	Engine   EngineCommand   `cmd:"" help:"Run a simulated vLLM, for trying things out."`
-	Simulate SimulateCommand `cmd:"" help:"Compare configurations on a trace of requests, in virtual time."`
-	Demo     DemoCommand     `cmd:"" help:"Run the whole path on this machine: engines, Sluice, a real Envoy, a chat workload."`
-	Explain  ExplainCommand  `cmd:"" help:"Say why a request went where it went, or where one would go."`
-	Top      TopCommand      `cmd:"" help:"Watch endpoints and decisions."`
-	Version  VersionCommand  `cmd:"" help:"Print the version."`
+	Serve      ServeCommand      `cmd:"" help:"Serve Envoy: pick an endpoint for every request."`
+	Attach     AttachCommand     `cmd:"" help:"Print what attaches Sluice to a proxy."`
+	Config     ConfigCommand     `cmd:"" help:"Check a configuration file, or show the built-in one."`
+	Engine     EngineCommand     `cmd:"" help:"Run a simulated vLLM, for trying things out."`
+	Simulate   SimulateCommand   `cmd:"" help:"Compare configurations on a trace of requests, in virtual time."`
+	Demo       DemoCommand       `cmd:"" help:"Run the whole path on this machine: engines, Sluice, a real Envoy, a chat workload."`
+	Explain    ExplainCommand    `cmd:"" help:"Say why a request went where it went, or where one would go."`
+	GateReport GateReportCommand `cmd:"" help:"Say from a decision log what the affinity gate saw and did, and what other bars would have done."`
+	Top        TopCommand        `cmd:"" help:"Watch endpoints and decisions."`
+	Version    VersionCommand    `cmd:"" help:"Print the version."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 }

@@ -1,0 +1,67 @@
+package chart
+
+import (
+	"html/template"
+	"io"
+)
+
+// Page is a page of HTML.
+type Page struct {
+	// Title is its heading, Lead the paragraph below it.
+	Title, Lead string
+	// Sections follow.
+	Sections []Section
+}
+
+// Section is a part of a page. What is empty is left out.
+type Section struct {
+	// Title is its heading.
+	Title string
+	// Text are its paragraphs.
+	Text []string
+	// Plots are below them, and then Table.
+	Plots []Plot
+	Table *Table
+	// Code is what may be copied.
+	Code string
+}
+
+// Table is a table of text. All columns but the first are aligned to the right.
+type Table struct {
+	Head []string
+	Rows [][]string
+}
+
+// Write writes the page.
+func (p *Page) Write(w io.Writer) error { return pageTemplate.Execute(w, p) }
+
+var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{.Title}}</title>
+<style>
+:root { color-scheme: light dark; --ink: #1c2024; --faint: #6a737d; --grid: #e3e6ea; --paper: #fff;
+  --c0: #0b66c3; --c1: #c2410c; --c2: #15803d; --c3: #7e22ce; --c4: #a16207; --c5: #be185d; --c6: #0f766e; --c7: #475569; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ec; --faint: #9aa4af; --grid: #30363d; --paper: #15181c;
+  --c0: #58a6ff; --c1: #fb923c; --c2: #4ade80; --c3: #c084fc; --c4: #facc15; --c5: #f472b6; --c6: #2dd4bf; --c7: #94a3b8; } }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: var(--ink); background: var(--paper); }
+h1 { font-size: 1.5rem } h2 { font-size: 1.2rem; margin-top: 2.2rem }
+figure { margin: 1.2rem 0 } figcaption { font-weight: 600 } svg { width: 100%; height: auto }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums } th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid var(--grid) }
+th:first-child, td:first-child { text-align: left; padding-left: 0 } th { color: var(--faint); font-weight: 500 } .wide { overflow-x: auto }
+pre { padding: .8rem; border: 1px solid var(--grid); overflow-x: auto }
+text { font: 11px system-ui, sans-serif; fill: var(--faint) } .name { fill: var(--ink) } .grid { stroke: var(--grid) } .mark { stroke: var(--faint); stroke-dasharray: 4 3 }
+path[class^=s] { fill: none; stroke-width: 2 } .legend span { margin-right: 1rem } .legend span::before { content: "— "; font-weight: 700 }
+.s0 { stroke: var(--c0) } .s1 { stroke: var(--c1) } .s2 { stroke: var(--c2) } .s3 { stroke: var(--c3) } .s4 { stroke: var(--c4) } .s5 { stroke: var(--c5) } .s6 { stroke: var(--c6) } .s7 { stroke: var(--c7) }
+.d0 { fill: var(--c0) } .d1 { fill: var(--c1) } .d2 { fill: var(--c2) } .d3 { fill: var(--c3) } .d4 { fill: var(--c4) } .d5 { fill: var(--c5) } .d6 { fill: var(--c6) } .d7 { fill: var(--c7) }
+.l0 { color: var(--c0) } .l1 { color: var(--c1) } .l2 { color: var(--c2) } .l3 { color: var(--c3) } .l4 { color: var(--c4) } .l5 { color: var(--c5) } .l6 { color: var(--c6) } .l7 { color: var(--c7) }
+</style></head><body>
+<h1>{{.Title}}</h1>{{with .Lead}}<p>{{.}}</p>{{end}}
+{{range .Sections}}<section>{{with .Title}}<h2>{{.}}</h2>{{end}}
+{{range .Text}}<p>{{.}}</p>{{end}}
+{{range .Plots}}{{.SVG}}{{end}}
+{{with .Table}}<div class="wide"><table><thead><tr>{{range .Head}}<th>{{.}}</th>{{end}}</tr></thead><tbody>
+{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
+{{end}}</tbody></table></div>{{end}}
+{{with .Code}}<pre>{{.}}</pre>{{end}}</section>
+{{end}}</body></html>
+`))

@@ -1,0 +1,208 @@
+// Package chart draws plots as inline SVG, and pages of HTML around them that need nothing from elsewhere, in light and dark.
+package chart
+
+import (
+	"fmt"
+	"html"
+	"html/template"
+	"math"
+	"strings"
+)
+
+// Point is one of a line's.
+type Point struct{ X, Y float64 }
+
+// Line is a series.
+type Line struct {
+	// Name stands in the legend.
+	Name string
+	// Points are in the order of their X. Those that are not finite are left out.
+	Points []Point
+	// Steps draws it as steps, as distributions are.
+	Steps bool
+	// Dots draws its points alone.
+	Dots bool
+}
+
+// Mark is a vertical line at a value of the x axis.
+type Mark struct {
+	X    float64
+	Name string
+}
+
+// Plot is a chart of lines over two axes.
+type Plot struct {
+	// Title says what it shows.
+	Title string
+	// X and Y name the axes, with their units.
+	X, Y string
+	// LogX and LogY make the axes logarithmic. What is below Least counts as Least then.
+	LogX, LogY bool
+	// Least is the smallest value of a logarithmic axis; 1 where it is 0.
+	Least float64
+	// TopY is the end of the y axis; 0 takes it from the lines.
+	TopY float64
+	// FormatX and FormatY write values at the axes; nil writes them short.
+	FormatX, FormatY func(float64) string
+	// Lines and Marks are what is drawn.
+	Lines []Line
+	Marks []Mark
+}
+
+// The size of a plot and of what is around its axes.
+const (
+	width, height            = 720, 300
+	left, right, top, bottom = 64, 16, 12, 44
+	colours                  = 8
+)
+
+// axis maps values to places.
+type axis struct {
+	low, high float64 // in the scale's own units
+	from, to  float64 // places
+	log       bool
+	least     float64
+	format    func(float64) string
+}
+
+func (a *axis) scale(v float64) float64 {
+	if a.log {
+		return math.Log10(max(v, a.least))
+	}
+	return v
+}
+
+func (a *axis) at(v float64) float64 {
+	if a.high == a.low {
+		return (a.from + a.to) / 2
+	}
+	return a.from + (a.scale(v)-a.low)/(a.high-a.low)*(a.to-a.from)
+}
+
+// ticks are the values to write: powers of ten, or round steps.
+func (a *axis) ticks() []float64 {
+	var all []float64
+	if a.log {
+		for e := math.Floor(a.low); e <= a.high+1e-9 && len(all) < 20; e++ {
+			if e >= a.low-1e-9 {
+				all = append(all, math.Pow(10, e))
+			}
+		}
+		return all
+	}
+	step := math.Pow(10, math.Floor(math.Log10((a.high-a.low)/4)))
+	for _, f := range []float64{5, 2} {
+		if (a.high-a.low)/(step*f) >= 4 {
+			step *= f
+			break
+		}
+	}
+	if !(step > 0) || math.IsInf(step, 0) {
+		return []float64{a.low}
+	}
+	for v := math.Ceil(a.low/step) * step; v <= a.high+step/1e6 && len(all) < 20; v += step {
+		all = append(all, v)
+	}
+	return all
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// axes are those that all lines and marks fit between.
+func (p *Plot) axes() (x, y axis) {
+	least := p.Least
+	if least <= 0 {
+		least = 1
+	}
+	x = axis{low: math.Inf(1), high: math.Inf(-1), from: left, to: width - right, log: p.LogX, least: least, format: p.FormatX}
+	y = axis{low: math.Inf(1), high: math.Inf(-1), from: height - bottom, to: top, log: p.LogY, least: least, format: p.FormatY}
+	for _, l := range p.Lines {
+		for _, pt := range l.Points {
+			if finite(pt.X) && finite(pt.Y) {
+				x.low, x.high = min(x.low, x.scale(pt.X)), max(x.high, x.scale(pt.X))
+				y.low, y.high = min(y.low, y.scale(pt.Y)), max(y.high, y.scale(pt.Y))
+			}
+		}
+	}
+	for _, m := range p.Marks {
+		if finite(m.X) {
+			x.low, x.high = min(x.low, x.scale(m.X)), max(x.high, x.scale(m.X))
+		}
+	}
+	if !p.LogY {
+		y.low = min(0, y.low)
+	}
+	if p.TopY > 0 {
+		y.high = max(y.high, y.scale(p.TopY))
+	}
+	for _, a := range []*axis{&x, &y} {
+		if !finite(a.low) || !finite(a.high) {
+			a.low, a.high = 0, 1
+		}
+		if a.high == a.low {
+			a.high++
+		}
+		if a.format == nil {
+			a.format = func(v float64) string { return fmt.Sprintf("%.4g", v) }
+		}
+	}
+	return x, y
+}
+
+// SVG draws the plot.
+func (p *Plot) SVG() template.HTML {
+	x, y := p.axes()
+	var b strings.Builder
+	fmt.Fprintf(&b, `<figure><figcaption>%s</figcaption><svg viewBox="0 0 %d %d" role="img" aria-label="%s">`,
+		html.EscapeString(p.Title), width, height, html.EscapeString(p.Title))
+	for _, v := range x.ticks() {
+		fmt.Fprintf(&b, `<path class="grid" d="M%.1f %dV%d"/><text class="tick" text-anchor="middle" x="%.1f" y="%d">%s</text>`,
+			x.at(v), top, height-bottom, x.at(v), height-bottom+16, html.EscapeString(x.format(v)))
+	}
+	for _, v := range y.ticks() {
+		fmt.Fprintf(&b, `<path class="grid" d="M%d %.1fH%d"/><text class="tick" text-anchor="end" x="%d" y="%.1f">%s</text>`,
+			left, y.at(v), width-right, left-6, y.at(v)+4, html.EscapeString(y.format(v)))
+	}
+	fmt.Fprintf(&b, `<text class="name" text-anchor="middle" x="%d" y="%d">%s</text>`, (left+width-right)/2, height-8, html.EscapeString(p.X))
+	fmt.Fprintf(&b, `<text class="name" text-anchor="middle" transform="translate(14 %d) rotate(-90)">%s</text>`,
+		(top+height-bottom)/2, html.EscapeString(p.Y))
+	for i, m := range p.Marks {
+		fmt.Fprintf(&b, `<path class="mark" d="M%.1f %dV%d"/><text class="tick" x="%.1f" y="%d">%s</text>`,
+			x.at(m.X), top, height-bottom, x.at(m.X)+3, top+10+12*(i%4), html.EscapeString(m.Name))
+	}
+	for i, l := range p.Lines {
+		l.draw(&b, &x, &y, i%colours)
+	}
+	b.WriteString(`</svg>`)
+	if len(p.Lines) > 1 {
+		b.WriteString(`<p class="legend">`)
+		for i, l := range p.Lines {
+			fmt.Fprintf(&b, `<span class="l%d">%s</span> `, i%colours, html.EscapeString(l.Name))
+		}
+		b.WriteString(`</p>`)
+	}
+	b.WriteString(`</figure>`)
+	return template.HTML(b.String()) //nolint:gosec // every text in it is escaped above
+}
+
+func (l *Line) draw(b *strings.Builder, x, y *axis, colour int) {
+	var d strings.Builder
+	for _, pt := range l.Points {
+		if !finite(pt.X) || !finite(pt.Y) {
+			continue
+		}
+		switch px, py := x.at(pt.X), y.at(pt.Y); {
+		case l.Dots:
+			fmt.Fprintf(b, `<circle class="d%d" cx="%.1f" cy="%.1f" r="2"/>`, colour, px, py)
+		case d.Len() == 0:
+			fmt.Fprintf(&d, "M%.1f %.1f", px, py)
+		case l.Steps:
+			fmt.Fprintf(&d, "H%.1fV%.1f", px, py)
+		default:
+			fmt.Fprintf(&d, "L%.1f %.1f", px, py)
+		}
+	}
+	if d.Len() > 0 {
+		fmt.Fprintf(b, `<path class="s%d" d="%s"><title>%s</title></path>`, colour, d.String(), html.EscapeString(l.Name))
+	}
+}

@@ -1,0 +1,315 @@
+package gatereport
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
+	"github.com/sluice-epp/sluice/cmd/sluice/quantile"
+	"github.com/sluice-epp/sluice/gate"
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// Options say what is looked for.
+type Options struct {
+	// Threshold is the gates' affinityThreshold, which records do not hold.
+	Threshold float64
+	// Peak is the throughput, in tokens per second, that turns tokens into ms; 0 takes that of the record.
+	Peak float64
+	// Behind is from which gap on, in ms, an endpoint counts as far behind.
+	Behind float64
+	// Rules are the gates to try.
+	Rules []Rule
+	// MatchProducer and LoadProducer choose among several; empty means the only one.
+	MatchProducer, LoadProducer string
+}
+
+// Validate reports what is out of range.
+func (o *Options) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(o.Threshold > 0 && o.Threshold <= 1, "threshold: must be above 0 and at most 1, got %v", o.Threshold)
+	check(o.Peak >= 0 && o.Peak <= 1e9, "peak: must be from 0 to 1e9 tokens per second, got %v", o.Peak)
+	check(o.Behind > 0 && !math.IsInf(o.Behind, 1), "behind: must be above 0, got %v ms", o.Behind)
+	for _, r := range o.Rules {
+		if _, err := newTrial(r, 0.8, 1); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Steps are the gaps, in ms, for which the share of pinned decisions is told.
+var Steps = []float64{100, 200, 500, 1000, 2000, 3000, 5000, 7500, 10_000, 15_000, 18_000, 30_000, 60_000}
+
+// Collector reads decisions one after the other and keeps what the report needs, in bounded memory.
+type Collector struct {
+	options  Options
+	trials   map[float64][]*trial // by throughput
+	first    float64              // throughput that was met
+	gates    map[string]*section
+	order    []string
+	skipped  map[string]uint64
+	read     uint64
+	from, to int64
+	configs  seen[string]
+}
+
+// maxTrials bounds the throughputs for which gates are tried.
+const maxTrials = 8
+
+// maxGates bounds the gates that are told apart.
+const maxGates = 16
+
+// NoGate is the name under which decisions without a gate are counted.
+const NoGate = "no gate"
+
+// New makes a collector.
+func New(o Options) (*Collector, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	return &Collector{options: o, trials: map[float64][]*trial{}, gates: map[string]*section{}, skipped: map[string]uint64{}}, nil
+}
+
+// section is what is kept of one gate.
+type section struct {
+	name          string
+	verdicts      map[string]uint64
+	all           tally
+	moved         uint64   // released, and picked outside of the sticky ones
+	steps         []uint64 // held with a gap of at least Steps[i]
+	ratios        quantile.Sketch
+	models        models
+	hours         *periods
+	bars, peaks   seen[float64]
+	same, checked uint64 // decisions whose comparison came out of the columns as it is recorded
+	outcomes      []outcome
+}
+
+// outcome is what a rule would have done.
+type outcome struct {
+	compared, released, pinned, flips uint64
+	verdicts                          map[string]uint64
+	spared, recomputed                float64 // ms of wait behind, tokens
+}
+
+func (c *Collector) section(name string) *section {
+	s := c.gates[name]
+	if s == nil {
+		if len(c.gates) >= maxGates {
+			return nil
+		}
+		s = &section{
+			name: name, verdicts: map[string]uint64{}, steps: make([]uint64, len(Steps)), models: models{}, hours: newPeriods(),
+			outcomes: make([]outcome, len(c.options.Rules)),
+		}
+		for i := range s.outcomes {
+			s.outcomes[i].verdicts = map[string]uint64{}
+		}
+		c.gates[name] = s
+		c.order = append(c.order, name)
+	}
+	return s
+}
+
+// Skip counts something that could not be read.
+func (c *Collector) Skip(reason string) { c.skipped[reason]++ }
+
+// Add reads a decision.
+func (c *Collector) Add(d *decisionv1.Decision) error {
+	c.read++
+	at := d.GetTimeUnixNano()
+	if c.read == 1 {
+		c.from, c.to = at, at
+	}
+	c.from, c.to = min(c.from, at), max(c.to, at)
+	c.configs.add(d.GetConfigHash())
+	v, skip := viewOf(d, &c.options)
+	if skip != "" {
+		c.Skip(skip)
+		return nil
+	}
+	if len(d.GetGates()) == 0 {
+		return c.gate(v, NoGate, nil)
+	}
+	for _, g := range d.GetGates() {
+		if err := c.gate(v, g.GetFilter(), g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gate reads what a gate did; g is nil where there was none, and then the columns say what it would have compared.
+func (c *Collector) gate(v *view, name string, g *decisionv1.GateReport) error {
+	s := c.section(name)
+	if s == nil {
+		c.Skip("more gates than are told apart")
+		return nil
+	}
+	recorded := g != nil && g.GapTokens != nil && g.GapMs != nil
+	peak := c.options.Peak
+	if peak == 0 {
+		peak = peakOf(g)
+	}
+	trials, peak, err := c.trialsFor(peak)
+	if err != nil {
+		return err
+	}
+	candidates := v.before(name)
+	seen := judged{view: v, recorded: g, peak: peak}
+	seen.reference, seen.sticky = trials[0].judge(v, candidates) // it never releases, and says what there is to compare
+	if recorded {
+		s.check(g, seen.reference)
+	}
+	s.count(&c.options, &seen)
+	if !seen.compared() {
+		return nil
+	}
+	for i := range c.options.Rules {
+		report, _ := trials[i+1].judge(v, candidates)
+		s.outcomes[i].add(&c.options, &seen, report)
+	}
+	return nil
+}
+
+// peakOf is the throughput with which a gate made ms of tokens; the default where its record does not say.
+func peakOf(g *decisionv1.GateReport) float64 {
+	if g.GetGapTokens() != 0 && g.GetGapMs() != 0 {
+		peak := g.GetGapTokens() / g.GetGapMs() * 1000
+		if digits := math.Pow(10, 8-math.Floor(math.Log10(math.Abs(peak)))); peak > 0 && peak <= 1e9 && digits > 0 {
+			return math.Round(peak*digits) / digits
+		}
+	}
+	return gate.DefaultPeakPrefillThroughput
+}
+
+// trialsFor are the gates for a throughput, and that which they have: the first one where there are too many.
+func (c *Collector) trialsFor(peak float64) ([]*trial, float64, error) {
+	if len(c.trials) == 0 {
+		c.first = peak
+	}
+	if c.trials[peak] == nil && len(c.trials) >= maxTrials {
+		peak = c.first
+	}
+	if all := c.trials[peak]; all != nil {
+		return all, peak, nil
+	}
+	var all []*trial
+	for _, r := range append([]Rule{StaticRule(0)}, c.options.Rules...) {
+		t, err := newTrial(r, c.options.Threshold, peak)
+		if err != nil {
+			return nil, 0, err
+		}
+		all = append(all, t)
+	}
+	c.trials[peak] = all
+	return all, peak, nil
+}
+
+// judged is what a gate compared in a decision.
+type judged struct {
+	view      *view
+	recorded  *decisionv1.GateReport // nil where no gate ran
+	reference scheduling.GateReport  // what the columns say
+	sticky    bool                   // the pick is a sticky endpoint
+	peak      float64
+}
+
+// compared reports whether the columns hold a sticky endpoint and another one.
+func (j *judged) compared() bool {
+	return !math.IsNaN(j.reference.GapTokens) && j.reference.Verdict != scheduling.GateNone
+}
+
+// gap is the recorded one, or that of the columns where no gate ran.
+func (j *judged) gap() (ms, tokens float64, ok bool) {
+	switch g := j.recorded; {
+	case g == nil:
+		tokens = j.reference.GapTokens
+		return tokens * 1000 / j.peak, tokens, j.compared()
+	case g.GapTokens == nil || g.GapMs == nil:
+		return 0, 0, false
+	default:
+		tokens, ms = g.GetGapTokens(), g.GetGapMs()
+		return ms, tokens, !math.IsNaN(ms) && !math.IsNaN(tokens)
+	}
+}
+
+// check compares what a gate recorded with what the columns say.
+func (s *section) check(g *decisionv1.GateReport, reference scheduling.GateReport) {
+	s.checked++
+	if reference.GapTokens == g.GetGapTokens() && reference.Sticky == int(g.GetSticky()) && reference.Other == int(g.GetOther()) {
+		s.same++
+	}
+}
+
+func (s *section) count(o *Options, j *judged) {
+	released, held := false, j.sticky
+	if g := j.recorded; g != nil {
+		word := verdict(g)
+		released, held = isReleased(word), word == scheduling.GateHeld.String()
+		s.verdicts[word]++
+		if g.BarMs != nil && g.GapMs != nil {
+			s.bars.add(g.GetBarMs())
+		}
+		if released && !j.sticky {
+			s.moved++
+		}
+	}
+	ms, tokens, ok := j.gap()
+	if !ok {
+		if j.recorded == nil {
+			s.verdicts["nothing to compare"]++
+		}
+		return
+	}
+	if j.recorded == nil {
+		s.verdicts[map[bool]string{true: "stayed with the prefix", false: "went elsewhere"}[held]]++
+	} else if tokens != 0 && ms != 0 {
+		s.peaks.add(peakOf(j.recorded))
+	}
+	for i, step := range Steps {
+		if held && ms >= step {
+			s.steps[i]++
+		}
+	}
+	if matched := float64(j.view.match[j.reference.Sticky].MatchedTokens()); j.compared() && matched > 0 {
+		s.ratios.Add(tokens / matched)
+	}
+	pinned := held && ms >= o.Behind
+	s.all.add(ms, tokens, released, pinned)
+	s.models.of(j.view.request.Model).add(ms, tokens, released, pinned)
+	s.hours.at(j.view.decision.GetTimeUnixNano()).add(ms, tokens, released, pinned)
+}
+
+func (u *outcome) add(o *Options, j *judged, report scheduling.GateReport) {
+	word := report.Verdict.String()
+	released := isReleased(word)
+	u.compared++
+	u.verdicts[word]++
+	if was := j.recorded; was != nil && was.GapTokens != nil && isReleased(verdict(was)) != released {
+		u.flips++
+	}
+	if !released {
+		if report.GapTokens*1000/j.peak >= o.Behind {
+			u.pinned++
+		}
+		return
+	}
+	u.released++
+	u.spared += report.GapTokens * 1000 / j.peak
+	u.recomputed += max(0, j.view.cached(report.Sticky)-j.view.cached(report.Other))
+}
+
+func isReleased(verdict string) bool { return strings.HasPrefix(verdict, "released") }
+
+// hourOf is the beginning of a period.
+func hourOf(key int64, length time.Duration) time.Time { return time.Unix(0, key*int64(length)).UTC() }

@@ -1,0 +1,127 @@
+package gatereport
+
+import (
+	"fmt"
+
+	"github.com/sluice-epp/sluice/gate"
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// Rule is a gate to try on the decisions.
+type Rule struct {
+	// Name is what reports call it.
+	Name string
+	// Parameters are the gate's. Its threshold, its producers and its throughput come from the decisions.
+	Parameters gate.Parameters
+	// Times is how many times a match counts; 1 is what the gate itself does.
+	Times int
+}
+
+// trial is a gate that decides recorded decisions. It is the gate itself, in a scheduler whose columns are the record's.
+type trial struct {
+	rule      Rule
+	scheduler *scheduling.Scheduler
+	gate      *gate.Filter
+	recorded  *recorded
+}
+
+const (
+	recordedType = "recorded"
+	gateName     = "gate"
+	pickerType   = "first"
+)
+
+// recorded stands for the producers: it declares the columns, which are filled from the record.
+type recorded struct {
+	match scheduling.Key[scheduling.PrefixCacheMatchInfo]
+	load  scheduling.Key[scheduling.InFlightLoad]
+}
+
+// Fill implements scheduling.Filler. The columns are filled before.
+func (*recorded) Fill(*scheduling.Cycle) {}
+
+// first picks the first candidate: only the gate matters here.
+type first struct{}
+
+// Pick implements scheduling.Picker.
+func (first) Pick(_ *scheduling.Cycle, candidates scheduling.Set, _ []float64, picks []int) []int {
+	for o := range candidates.All() {
+		return append(picks, o)
+	}
+	return picks
+}
+
+// newTrial builds a rule's gate for a throughput in tokens per second.
+func newTrial(r Rule, threshold, peak float64) (*trial, error) {
+	t := &trial{rule: r, recorded: &recorded{}}
+	never := 0.0
+	p := r.Parameters
+	p.AffinityThreshold, p.ExplorationProbability, p.PeakPrefillThroughput = &threshold, &never, peak
+	p.PrefixMatchInfoProducerName, p.InFlightLoadProducerName = "", ""
+	types := []scheduling.PluginType{
+		gate.Type(),
+		{Type: recordedType, New: func(b *scheduling.Builder) (any, error) {
+			t.recorded.match = scheduling.ProduceColumn[scheduling.PrefixCacheMatchInfo](b)
+			t.recorded.load = scheduling.ProduceColumn[scheduling.InFlightLoad](b)
+			return t.recorded, nil
+		}},
+		{Type: pickerType, New: func(*scheduling.Builder) (any, error) { return first{}, nil }},
+	}
+	s, err := scheduling.Build(types, scheduling.Config{
+		Plugins: []scheduling.Spec{
+			{Name: recordedType, Type: recordedType},
+			{Name: gateName, Type: gate.TypeName, Decode: func(into any) error { *into.(*gate.Parameters) = p; return nil }},
+			{Name: pickerType, Type: pickerType},
+		},
+		ProfileName: "trial", MaxPicks: 1,
+		Profile: []scheduling.Ref{{Name: gateName, Weight: 1}, {Name: pickerType, Weight: 1}},
+	}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("rule %s: %w", r.Name, err)
+	}
+	t.scheduler, t.gate = s, s.Plugin(gateName).(*gate.Filter)
+	return t, nil
+}
+
+// judge is what the gate says of a decision whose candidates are given, and whether the pick is one of those that it would
+// keep.
+func (t *trial) judge(v *view, candidates []int) (report scheduling.GateReport, sticky bool) {
+	c := t.scheduler.Begin(v.snapshot, &v.request, 0)
+	defer t.scheduler.End(c)
+	c.Candidates.Clear()
+	match, load := t.recorded.match.In(c), t.recorded.load.In(c)
+	for _, o := range candidates {
+		c.Candidates.Add(o)
+	}
+	for o, m := range v.match {
+		m.BlockSizeTokens *= t.rule.Times
+		match.Set(o, m)
+	}
+	for o, l := range v.load {
+		load.Set(o, l)
+	}
+	t.scheduler.Decide(c)
+	if len(c.Gates) > 0 {
+		report = c.Gates[0]
+	}
+	return report, t.gate.Sticky(c, v.picked())
+}
+
+// StaticRule releases beyond a bar in ms; 0 never releases.
+func StaticRule(barMs float64) Rule {
+	name := fmt.Sprintf("static %s", millis(barMs))
+	if barMs == 0 {
+		name = "static, never"
+	}
+	return Rule{Name: name, Times: 1, Parameters: gate.Parameters{
+		PenaltyMode: gate.ModeStatic, TTFTSource: gate.SourcePrefillThroughput, MaxTTFTPenaltyMs: &barMs,
+	}}
+}
+
+// MatchedRule releases beyond so many times the match, without a ceiling.
+func MatchedRule(times int) Rule {
+	none := 0.0
+	return Rule{Name: fmt.Sprintf("matchedTokens ×%d", times), Times: times, Parameters: gate.Parameters{
+		PenaltyMode: gate.ModeMatchedTokens, TTFTSource: gate.SourcePrefillThroughput, MaxTTFTPenaltyMs: &none,
+	}}
+}
