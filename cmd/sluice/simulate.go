@@ -34,6 +34,8 @@ type SimulateCommand struct {
 	To        float64       `help:"Where in the trace to end, as a share of its span, 0 to 1." default:"1"`
 	Jitter    time.Duration `help:"Delay each request by up to so much, at random: traces whose times are rounded have bursts that never were (Mooncake's conversation trace: 3s)." default:"0s"`
 	KVTokens  int           `name:"kv-tokens" help:"KV cache of each engine, in tokens." default:"307200"`
+	Engine    []string      `help:"Endpoints that differ, counted from 0: N or N-M, then slower=FACTOR (every step takes so many times longer) and kv-tokens=TOKENS. May be repeated." sep:"none" placeholder:"N[-M]:KEY=VALUE,..."`
+	Shift     []string      `help:"A change in the middle of the run, at a share of its span: slower:at=0.5,endpoint=3,factor=3 or prompts:at=0.5,mean=78000,most=131072,rate=1 (prompts become as long on average; rate is by what the rate of requests changes) or burst:at=0.5,for=0.1,share=0.5,tokens=20000 (for a while a share of requests begins with the same prefix). May be repeated." sep:"none" placeholder:"KIND:KEY=VALUE,..."`
 	Seeds     int           `help:"Runs of each, with other random numbers; more than one give intervals." default:"1"`
 	Replicas  int           `help:"Replicas of Sluice, to which the requests come in turn at random." default:"1"`
 	Delay     time.Duration `name:"event-delay" help:"How late KV events come, on average." default:"20ms"`
@@ -60,6 +62,7 @@ late and as incomplete as the flags say. Examples:
   sluice simulate --trace b2b --config a.yaml --config b.yaml --seeds 5
   sluice simulate --trace b2b --policy llm-d --policy llm-d-gate:penalty=5000,index=approx
   sluice simulate --trace conversation_trace.jsonl --jitter 3s --speed 2 --kv-tokens 2400000
+  sluice simulate --trace b2b --engine 6-7:slower=2,kv-tokens=100000 --shift slower:at=0.5,endpoint=3,factor=3
   sluice simulate --grid grid.yaml --results grid.jsonl
 
 A grid runs every candidate in every scenario with every seed. With --results it can be stopped and goes on where it was. Lists
@@ -194,6 +197,18 @@ func (s *SimulateCommand) scenario(name string) (simulate.Scenario, error) {
 	}
 	for range s.Endpoints {
 		scenario.Engines = append(scenario.Engines, simulate.Engine{KVTokens: s.KVTokens, Slower: 1})
+	}
+	for _, spec := range s.Engine {
+		if err := simulate.SetEngines(scenario.Engines, spec); err != nil {
+			return scenario, fmt.Errorf("--engine: %w", err)
+		}
+	}
+	for _, spec := range s.Shift {
+		shift, err := simulate.ParseShift(spec)
+		if err != nil {
+			return scenario, fmt.Errorf("--shift: %w", err)
+		}
+		scenario.Shifts = append(scenario.Shifts, shift)
 	}
 	return scenario, nil
 }

@@ -26,7 +26,7 @@ func gridFile(t *testing.T, text string) string {
 }
 
 func TestSimulate(t *testing.T) {
-	code, stdout, stderr := captured(t, strings.Fields("simulate --trace b2b --b2b-requests 60 --endpoints 2 --seeds 2")...)
+	code, stdout, stderr := captured(t, strings.Fields("simulate --trace b2b --b2b-requests 60 --endpoints 2 --seeds 2 --policy random --engine 1:slower=2 --shift burst:at=0.5")...)
 	if code != 0 || !strings.Contains(stdout, "b2b\ncandidate") || !strings.Contains(stdout, "built-in") || !strings.Contains(stdout, "±") {
 		t.Errorf("exit %d, said %q, printed\n%s", code, stderr, stdout)
 	}
@@ -59,6 +59,10 @@ func TestSimulateFaults(t *testing.T) {
 		"--trace b2b --seeds 0":                     "seeds: must be from 1 to 1000, got 0",
 		"--trace b2b --kv-tokens 0":                 "scenario b2b: endpoint 0: KV tokens: must be > 0, got 0",
 		"--trace b2b --results /nowhere/x/r.jsonl":  "--results: open /nowhere/x/r.jsonl",
+		"--trace b2b --engine 8:slower=2":           "--engine: 8:slower=2: must begin with an endpoint, or a first and a last one, from 0 to 7",
+		"--trace b2b --shift slowr":                 `--shift: slowr: must be one of slower, prompts, burst, got "slowr" (did you mean "slower"?)`,
+		"--trace b2b --shift slower:endpoint=8":     "scenario b2b: shift 1: slower: endpoint: must be from 0 to 7, got 8",
+		"--trace b2b --policy rnadom":               `--policy: unknown policy "rnadom" (did you mean "random"?)`,
 		"--grid /nowhere/grid.yaml":                 "--grid: open /nowhere/grid.yaml",
 		"--grid " + grid + " --speed 2":             "--speed: must be absent with --grid",
 		"--grid " + gridFile(t, "scenarioz: []"):    `:1:1: scenarioz: unknown key (did you mean "scenarios"?)`,

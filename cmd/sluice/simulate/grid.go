@@ -66,21 +66,52 @@ type b2bEntry struct {
 
 // engineEntry is an endpoint that differs from the others.
 type engineEntry struct {
-	Number   int      `yaml:"number"` // from 0
+	Endpoint int      `yaml:"endpoint"` // from 0
 	KVTokens *int     `yaml:"kvTokens"`
 	Slower   *float64 `yaml:"slower"`
 }
 
 // shiftEntry is a change in the middle of the run.
 type shiftEntry struct {
-	At     float64      `yaml:"at"` // share of the span
-	Slower *slowerEntry `yaml:"slower"`
+	At      float64       `yaml:"at"` // share of the span
+	Slower  *slowerEntry  `yaml:"slower"`
+	Prompts *promptsEntry `yaml:"prompts"`
+	Burst   *burstEntry   `yaml:"burst"`
 }
 
 // slowerEntry makes an endpoint slower.
 type slowerEntry struct {
-	Number int     `yaml:"number"`
-	Factor float64 `yaml:"factor"`
+	Endpoint int     `yaml:"endpoint"` // from 0
+	Factor   float64 `yaml:"factor"`
+}
+
+// promptsEntry makes prompts longer or shorter.
+type promptsEntry struct {
+	Mean int      `yaml:"mean"`
+	Most *int     `yaml:"most"`
+	Rate *float64 `yaml:"rate"` // by what the rate of requests changes
+}
+
+// burstEntry makes a prefix hot for a while.
+type burstEntry struct {
+	For    *float64 `yaml:"for"` // share of the span
+	Share  *float64 `yaml:"share"`
+	Tokens *int     `yaml:"tokens"`
+}
+
+// shift is what an entry says.
+func (e *shiftEntry) shift() Shift {
+	s := Shift{At: e.At}
+	if e.Slower != nil {
+		s.Slower = Slower{Engine: e.Slower.Endpoint, Factor: e.Slower.Factor}
+	}
+	if e.Prompts != nil {
+		s.Prompts = Prompts{Mean: e.Prompts.Mean, Most: or(e.Prompts.Most, defaultMost), Rate: or(e.Prompts.Rate, 1)}
+	}
+	if e.Burst != nil {
+		s.Burst = Burst{For: or(e.Burst.For, defaultFor), Share: or(e.Burst.Share, defaultShare), Tokens: or(e.Burst.Tokens, defaultHot)}
+	}
+	return s
 }
 
 // candidateEntry is a configuration: a file, the text of one, or neither for the built-in one, with changes; or a policy.
@@ -297,12 +328,8 @@ func (r *gridReader) scenarios(at string, e scenarioEntry) []Scenario {
 	if base.Name == "" {
 		r.faultf(at+".name", "is missing")
 	}
-	for _, s := range e.Shifts {
-		if s.Slower == nil {
-			r.faultf(at+".shifts", "must say what shifts: slower")
-			continue
-		}
-		base.Slower = append(base.Slower, Slower{At: s.At, Engine: s.Slower.Number, Factor: s.Slower.Factor})
+	for i := range e.Shifts {
+		base.Shifts = append(base.Shifts, e.Shifts[i].shift())
 	}
 	r.workload(at, &base, &e)
 	all := r.loads(at, base, &e)
@@ -324,6 +351,11 @@ func (r *gridReader) scenarios(at string, e scenarioEntry) []Scenario {
 	})
 	for i := range all {
 		r.engines(at, &all[i], e.Engines)
+		for j := range all[i].Shifts {
+			if err := all[i].Shifts[j].problem(len(all[i].Engines)); err != nil && len(r.faults) == before {
+				r.faultf(fmt.Sprintf("%s.shifts[%d]", at, j), "%v", err)
+			}
+		}
 		if err := all[i].Validate(); err != nil && len(r.faults) == before {
 			r.faultf(at, "%v", err)
 		}
@@ -334,11 +366,11 @@ func (r *gridReader) scenarios(at string, e scenarioEntry) []Scenario {
 // engines changes the endpoints that differ.
 func (r *gridReader) engines(at string, s *Scenario, entries []engineEntry) {
 	for i, e := range entries {
-		if e.Number < 0 || e.Number >= len(s.Engines) {
-			r.faultf(fmt.Sprintf("%s.engines[%d].number", at, i), "must be from 0 to %d, got %d", len(s.Engines)-1, e.Number)
+		if e.Endpoint < 0 || e.Endpoint >= len(s.Engines) {
+			r.faultf(fmt.Sprintf("%s.engines[%d].endpoint", at, i), "must be from 0 to %d, got %d", len(s.Engines)-1, e.Endpoint)
 			continue
 		}
-		engine := &s.Engines[e.Number]
+		engine := &s.Engines[e.Endpoint]
 		engine.KVTokens, engine.Slower = or(e.KVTokens, engine.KVTokens), or(e.Slower, engine.Slower)
 	}
 }

@@ -3,6 +3,7 @@ package simulate
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,8 +21,8 @@ scenarios:
     b2b: {requests: 100, customers: 7}
     rate: [12, 15]
     kvTokens: [307200]
-    engines: [{number: 7, slower: 3, kvTokens: 100000}]
-    shifts: [{at: 0.5, slower: {number: 2, factor: 3}}]
+    engines: [{endpoint: 7, slower: 3, kvTokens: 100000}]
+    shifts: [{at: 0.5, slower: {endpoint: 2, factor: 3}}, {at: 0.6, prompts: {mean: 78000}}, {at: 0.7, burst: {share: 0.2}}]
 candidates:
   - name: default
   - config: blend.yaml
@@ -87,8 +88,11 @@ func TestGrid(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	s = by["b2b 15/s"]
+	wantShifts := []Shift{
+		{At: 0.5, Slower: Slower{2, 3}}, {At: 0.6, Prompts: Prompts{78_000, 131_072, 1}}, {At: 0.7, Burst: Burst{0.1, 0.2, 20_000}},
+	}
 	if s == nil || s.B2B.PerSecond != 15 || s.B2B.Requests != 100 || s.B2B.Customers != 7 || s.B2B.SystemTokens != 6000 || s.Trace != nil ||
-		s.Engines[7] != (Engine{100_000, 3}) || s.Engines[6] != (Engine{307_200, 1}) || s.Slower[0] != (Slower{0.5, 2, 3}) {
+		s.Engines[7] != (Engine{100_000, 3}) || s.Engines[6] != (Engine{307_200, 1}) || !slices.Equal(s.Shifts, wantShifts) {
 		t.Errorf("%+v", s)
 	}
 	if text := string(p.Candidates[2].Text); !strings.Contains(text, "weight: 3") {
@@ -130,8 +134,9 @@ func TestFaultsOfAGrid(t *testing.T) {
 		head + "scenarios: [{name: a, b2b: {}, load: [1]}]":                                "scenarios[0].load: needs a capacity above 0",
 		head + "scenarios: [{name: a, b2b: {}, endpoints: [0]}]":                           "scenarios[0]: endpoints: must be from 1 to 1024, got 0",
 		head + "scenarios: [{name: a, b2b: {}, endpoints: [1000000000]}]":                  "scenarios[0]: endpoints: must be from 1 to 1024",
-		head + "scenarios: [{name: a, b2b: {}, engines: [{number: 8}]}]":                   "scenarios[0].engines[0].number: must be from 0 to 7, got 8",
-		head + "scenarios: [{name: a, b2b: {}, shifts: [{at: 0.5}]}]":                      "must say what shifts",
+		head + "scenarios: [{name: a, b2b: {}, engines: [{endpoint: 8}]}]":                 "scenarios[0].engines[0].endpoint: must be from 0 to 7, got 8",
+		head + "scenarios: [{name: a, b2b: {}, shifts: [{at: 0.5}]}]":                      "scenarios[0].shifts[0]: must be one of slower, prompts and burst",
+		head + "scenarios: [{name: a, b2b: {}, shifts: [{at: 2, burst: {}}]}]":             "scenarios[0].shifts[0]: at: must be from 0 to 1, got 2",
 		head + "scenarios: [{name: a, b2b: {}, warmUp: 1}]":                                "scenarios[0]: warm-up: must be from 0 to below 1, got 1",
 		head + "scenarios: [{name: a, b2b: {}}, {name: a, b2b: {}}]":                       `scenarios: two of them are called "a"`,
 		scenario + "candidates: [{}, {}]":                                                  `candidates: two of them are called "built-in"`,

@@ -179,13 +179,13 @@ func (p *Plan) one(ctx context.Context, r Run, results *Results) error {
 
 // run plays the scenario once, and returns how long a decision took on average.
 func (s *Scenario) run(ctx context.Context, c *Candidate, seed int) (*fleet.Result, time.Duration, error) {
-	t, err := s.requests(uint64(seed))
+	t, shifts, err := s.requests(uint64(seed))
 	if err != nil {
 		return nil, 0, err
 	}
 	watch := &stopwatch{}
 	result, err := fleet.Run(fleet.Config{
-		Trace: t, Engines: s.params(t), Pickers: s.Pickers, Sight: s.Sight, Seed: uint64(seed), Shifts: s.shifts(t.Span()), Stop: ctx.Done(),
+		Trace: t, Engines: s.params(t), Pickers: s.Pickers, Sight: s.Sight, Seed: uint64(seed), Shifts: shifts, Stop: ctx.Done(),
 		NewPicker: func(v *fleet.View) (fleet.Picker, error) {
 			p, err := c.picker(v)
 			return timed{p, watch}, err

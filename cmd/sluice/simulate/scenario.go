@@ -37,8 +37,8 @@ type Scenario struct {
 	WarmUp float64
 	// Objective is what a request is to be served within.
 	Objective fleet.Objective
-	// Slower are engines that become slower in the middle of the run.
-	Slower []Slower
+	// Shifts are what changes in the middle of the run.
+	Shifts []Shift
 }
 
 // Engine is an endpoint.
@@ -47,16 +47,6 @@ type Engine struct {
 	KVTokens int
 	// Slower is by what its steps take longer than the model says.
 	Slower float64
-}
-
-// Slower is an engine that becomes slower.
-type Slower struct {
-	// At is when, as a share of the trace's span.
-	At float64
-	// Engine is its number.
-	Engine int
-	// Factor is by what its steps take longer than the model says from then on.
-	Factor float64
 }
 
 // maxEngines is how many there may be.
@@ -85,9 +75,9 @@ func (s *Scenario) Validate() error {
 	check(s.Sight.ScrapeInterval >= 0, "scrape interval: must be >= 0s, got %v", s.Sight.ScrapeInterval)
 	check(s.WarmUp >= 0 && s.WarmUp < 1, "warm-up: must be from 0 to below 1, got %v", s.WarmUp)
 	check(s.Objective.TTFT > 0 && s.Objective.TPOT > 0, "SLO: must be > 0s, got %v and %v", s.Objective.TTFT, s.Objective.TPOT)
-	for _, shift := range s.Slower {
-		check(shift.At >= 0 && shift.At <= 1 && shift.Engine >= 0 && shift.Engine < len(s.Engines) && shift.Factor > 0,
-			"shift: must be of an endpoint from 0 to %d, at a share from 0 to 1, slower by more than 0, got %+v", len(s.Engines)-1, shift)
+	for i := range s.Shifts {
+		err := s.Shifts[i].problem(len(s.Engines))
+		check(err == nil, "shift %d: %w", i+1, err)
 	}
 	return errors.Join(errs...)
 }
@@ -99,22 +89,38 @@ func (s *Scenario) end() float64 {
 	return s.To
 }
 
-// requests is the trace of a run.
-func (s *Scenario) requests(seed uint64) (*trace.Trace, error) {
+// requests is the trace of a run, with the changes of engines' speeds, those that hold from the beginning included.
+func (s *Scenario) requests(seed uint64) (*trace.Trace, []fleet.Shift, error) {
 	t := s.Trace
+	var err error
 	if t == nil {
-		var err error
 		if t, err = s.B2B.Trace(rand.New(rand.NewPCG(seed, 0xb2b))); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if s.From > 0 || s.end() < 1 {
-		var err error
 		if t, err = t.Between(s.From, s.end()); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return t.Jittered(s.Jitter, rand.New(rand.NewPCG(seed, 0x71773))).Faster(s.Speed)
+	t, when, err := s.shifted(t, rand.New(rand.NewPCG(seed, 0xb0257)))
+	if err != nil {
+		return nil, nil, err
+	}
+	var shifts []fleet.Shift
+	for i, e := range s.Engines {
+		if e.Slower != 1 {
+			shifts = append(shifts, fleet.Shift{Engine: i, Slower: e.Slower})
+		}
+	}
+	for i, shift := range s.Shifts {
+		if shift.Slower.Factor != 0 {
+			at := time.Duration(float64(when[i]) / s.Speed)
+			shifts = append(shifts, fleet.Shift{At: at, Engine: shift.Slower.Engine, Slower: shift.Slower.Factor})
+		}
+	}
+	t, err = t.Jittered(s.Jitter, rand.New(rand.NewPCG(seed, 0x71773))).Faster(s.Speed)
+	return t, shifts, err
 }
 
 // params are the engines for a trace: they take its longest request, as far as it fits into their caches.
@@ -139,18 +145,4 @@ func model() sim.Params {
 	p := sim.DefaultParams()
 	p.MaxWaiting = 1 << 20
 	return p
-}
-
-// shifts are the changes of speed, of engines that are slow from the beginning too.
-func (s *Scenario) shifts(span time.Duration) []fleet.Shift {
-	var all []fleet.Shift
-	for i, e := range s.Engines {
-		if e.Slower != 1 {
-			all = append(all, fleet.Shift{Engine: i, Slower: e.Slower})
-		}
-	}
-	for _, shift := range s.Slower {
-		all = append(all, fleet.Shift{At: time.Duration(shift.At * float64(span)), Engine: shift.Engine, Slower: shift.Factor})
-	}
-	return all
 }
