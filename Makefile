@@ -58,9 +58,10 @@ test-norace: ## Run the tests that the race detector leaves out: allocations, me
 	@scripts/norace.sh -timeout $(TEST_TIMEOUT)
 
 .PHONY: test-all
-test-all: ## Run what `test` and `test-norace` run with the long cases, the volumes, 100,000 inputs to every fuzz target, the page in Chromium, and the tidiness check
+test-all: ## Run what `test` and `test-norace` run with the long cases, the volumes, the simulation beside the live path, 100,000 inputs to every fuzz target, the page in Chromium, and the tidiness check
 	SLUICE_LONG=1 $(MAKE) test TEST_TIMEOUT=40m
 	$(MAKE) test-norace
+	$(MAKE) test-sim
 	$(MAKE) test-trace
 	$(MAKE) test-page
 	$(MAKE) chaos-volume
@@ -72,6 +73,11 @@ test-trace: build ## Read the trace of requests through Envoy, Sluice and simula
 	@envoy=$$(scripts/envoy.sh); jaeger=$$(scripts/jaeger.sh); \
 	SLUICE_JAEGER="$$jaeger" SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=1 SLUICE_BINARY="$(CURDIR)/bin/sluice" \
 	$(GO) test -count=1 -v -timeout 10m -run 'Trace' ./test/trace ./cmd/sluice/demo
+
+.PHONY: test-sim
+test-sim: ## Compare the simulation of two traces with Envoy, Sluice and simulated engines that serve them in real time (1 minute)
+	@envoy=$$(scripts/envoy.sh); SLUICE_SIM=1 SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=1 \
+	$(GO) test -count=1 -v -timeout 10m ./test/simulation
 
 .PHONY: test-page
 test-page: ## Look at the admin port's page in a headless Chromium, light and dark; screenshots go to bin/page

@@ -55,6 +55,9 @@ type Step struct {
 	// Adapter and Salt are parts of every block's hash.
 	Adapter string `json:"adapter,omitzero"`
 	Salt    string `json:"salt,omitzero"`
+	// Together says that the request was waiting beside the one before it, after it in the queue, when the engine began with
+	// either.
+	Together bool `json:"together,omitzero"`
 	// Output are the tokens that the engine answered.
 	Output []uint32 `json:"output,omitzero"`
 	// Cached are the tokens of the prompt that it reported as cached.

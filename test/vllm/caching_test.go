@@ -1,13 +1,18 @@
 package vllm
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"iter"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/sluice-epp/sluice/sim/capture"
 	"github.com/sluice-epp/sluice/test/lab"
@@ -33,20 +38,23 @@ func TestCaching(t *testing.T) {
 		Name: "vllm " + e.version(t), BlockSize: blockSize, NumBlocks: smallBlocks - 1, MaxBatchedTokens: smallBudget, MaxModelLen: smallTokens,
 	}}
 	prompts := capture.Prompts{Longest: smallTokens}
+	steps := cachingCases()
+	steps = append(steps, cachingWalk(len(steps), 400)...)
+	steps = append(steps, cachingTogether()...)
 	hits := 0
-	for _, s := range append(cachingCases(), cachingWalk(400)...) {
-		prompt, err := prompts.Next(got.Steps, s.Step)
-		if err != nil {
-			t.Fatalf("%s: %v", s.Name, err)
-		}
-		if s.Reset {
+	for group := range groups(steps) {
+		if s := group[0].Step; s.Reset {
 			e.reset(t)
-			got.Steps = append(got.Steps, s.Step)
-			continue
+			if _, err := prompts.Next(got.Steps, s); err != nil { // it counts as a step
+				t.Fatalf("%s: %v", s.Name, err)
+			}
+		} else {
+			e.together(t, &prompts, got.Steps, group)
 		}
-		s.Output, s.Cached = e.generate(t, s, prompt)
-		got.Steps = append(got.Steps, s.Step)
-		hits += s.Cached
+		for _, s := range group {
+			got.Steps = append(got.Steps, s.Step)
+			hits += s.Cached
+		}
 	}
 	different, err := got.Compare()
 	if err != nil {
@@ -157,8 +165,7 @@ func cachingCases() []cachingStep {
 }
 
 // cachingWalk mixes conversations that share beginnings, more than the cache holds, in an order of chance.
-func cachingWalk(n int) []cachingStep {
-	first := len(cachingCases())
+func cachingWalk(first, n int) []cachingStep {
 	chance := rand.New(rand.NewPCG(7, 11))
 	type talk struct {
 		last, prompt, output int // the step of the latest turn, and its tokens
@@ -193,9 +200,89 @@ func cachingWalk(n int) []cachingStep {
 	return all
 }
 
-// generate asks for an answer, and returns its tokens and how many of the prompt's were cached.
-func (e *engine) generate(t *testing.T, s cachingStep, prompt []uint32) (output []uint32, cached int) {
+// cachingTogether are requests that wait together when the engine begins with them.
+func cachingTogether() []cachingStep {
+	var all []cachingStep
+	group := func(name string, tokens int, prompts ...string) {
+		for i, p := range prompts {
+			all = append(all, cachingStep{capture.Step{Name: name, Prompt: p, Together: i > 0}, tokens})
+		}
+	}
+	reset := func() { all = append(all, cachingStep{capture.Step{Name: "reset", Reset: true}, 0}) }
+	reset()
+	group("equal prompts", 3, "100+161", "100+161", "100+161")
+	group("equal prompts, again", 3, "100+161", "100+161", "100+161")
+	group("a shared beginning, in two steps", 3, "500+64 600+136", "500+64 800+136", "500+64 600+136")
+	group("longer than a step", 3, "1000+400", "1000+400", "1000+350")
+	reset()
+	group("more than fits", 4, "1+300", "401+300", "801+300", "1201+300", "1601+300")
+	group("more than fits, backwards", 4, "1601+300", "1201+300", "801+300", "401+300", "1+300")
+	chance := rand.New(rand.NewPCG(3, 5))
+	for i := range 60 {
+		var prompts []string
+		for range 2 + chance.IntN(5) {
+			prompts = append(prompts, fmt.Sprintf("%d+%d %d+%d", 10+600*chance.IntN(4), 16*chance.IntN(16), 100+50*chance.IntN(8), 1+chance.IntN(150)))
+		}
+		group(fmt.Sprintf("crowd %d", i), 1+chance.IntN(30), prompts...)
+	}
+	return all
+}
+
+// groups yields the steps that are taken together.
+func groups(steps []cachingStep) iter.Seq[[]cachingStep] {
+	return func(yield func([]cachingStep) bool) {
+		for len(steps) > 0 {
+			n := 1
+			for n < len(steps) && steps[n].Together {
+				n++
+			}
+			if !yield(steps[:n]) {
+				return
+			}
+			steps = steps[n:]
+		}
+	}
+}
+
+// queueTime is many times what a request takes to its place in an engine's queue.
+const queueTime = 100 * time.Millisecond
+
+// together asks for all answers of a group, with the engine held until they wait, in their order.
+func (e *engine) together(t *testing.T, prompts *capture.Prompts, before []capture.Step, group []cachingStep) {
 	t.Helper()
+	if len(group) > 1 {
+		e.post(t, "/pause?mode=keep&clear_cache=false")
+	}
+	var all sync.WaitGroup
+	for i := range group {
+		s := &group[i]
+		prompt, err := prompts.Next(before, s.Step)
+		if err != nil {
+			t.Fatalf("%s: %v", s.Name, err)
+		}
+		all.Go(func() { e.generate(t, s, prompt) })
+		if len(group) > 1 {
+			time.Sleep(queueTime)
+		}
+	}
+	if len(group) > 1 {
+		e.post(t, "/resume")
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+func (e *engine) post(t *testing.T, path string) {
+	t.Helper()
+	if a := lab.Post(t, e.http, e.url(path), ""); a.Status != http.StatusOK {
+		t.Fatalf("%s: status %d: %s", path, a.Status, a.Body)
+	}
+}
+
+// generate asks for an answer and notes its tokens, and how many of the prompt's were cached.
+func (e *engine) generate(t *testing.T, s *cachingStep, prompt []uint32) {
 	model := baseModel
 	if s.Adapter != "" {
 		model = s.Adapter
@@ -204,18 +291,31 @@ func (e *engine) generate(t *testing.T, s cachingStep, prompt []uint32) (output 
 	if s.Salt != "" {
 		r = r.with("cache_salt", s.Salt)
 	}
-	a := lab.Post(t, e.http, e.url(r.path), lab.JSON(t, r.body))
-	var tokens struct {
+	body, err := json.Marshal(r.body)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	a, err := lab.Try(e.http, lab.Request(t, http.MethodPost, e.url(r.path), bytes.NewReader(body)))
+	var got struct {
 		Choices []struct {
 			Tokens []uint32 `json:"token_ids"`
 		}
+		Usage struct {
+			Prompt  int `json:"prompt_tokens"`
+			Details *struct {
+				Cached int `json:"cached_tokens"`
+			} `json:"prompt_tokens_details"`
+		}
 	}
-	decode(t, a, &tokens)
-	got := read(t, a)
-	if len(tokens.Choices) != 1 || len(tokens.Choices[0].Tokens) != s.tokens || got.prompt != len(prompt) {
-		t.Fatalf("%s: want %d tokens for %d: %s", s.Name, s.tokens, len(prompt), a.Body)
+	if err == nil {
+		err = json.Unmarshal([]byte(a.Body), &got)
 	}
-	return tokens.Choices[0].Tokens, got.cached
+	if err != nil || len(got.Choices) != 1 || len(got.Choices[0].Tokens) != s.tokens || got.Usage.Prompt != len(prompt) || got.Usage.Details == nil {
+		t.Errorf("%s: want %d tokens for %d: %v, status %d: %s", s.Name, s.tokens, len(prompt), err, a.Status, a.Body)
+		return
+	}
+	s.Output, s.Cached = got.Choices[0].Tokens, got.Usage.Details.Cached
 }
 
 // version is what the engine says of itself.
