@@ -31,8 +31,9 @@ type Candidate struct {
 	// Scenarios are patterns (see path.Match) of the names of the scenarios that it runs in; none means all.
 	Scenarios []string
 
-	hash   string            // of what it does
-	opened func(hash string) // is told of the configuration that a policy runs; nil: nobody is
+	hash      string            // of what it says
+	behaviour string            // of what it does
+	opened    func(hash string) // is told of the configuration that a policy runs; nil: nobody is
 }
 
 // BuiltIn is the built-in configuration.

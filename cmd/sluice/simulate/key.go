@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-epp/sluice/sim/trace"
 )
 
-// Revision is part of every run's key. It is raised when the same run would come out otherwise: the engine's model, the
-// fleet, the traces' transforms or the figures have changed.
+// Revision is part of every run's key. It is raised when the same run would come out otherwise and the probe does not show it:
+// the traces' transforms or the figures have changed.
 const Revision = 1
 
 // key names a run by all that decides how it comes out: the requests, engines and sight, what the candidate does, and the
-// seed, but not what they are called.
+// seed, but not what they are called. The candidate must have been validated.
 func key(s *Scenario, c *Candidate, seed int, digests *digests) string {
 	decides := struct {
 		Revision  int
@@ -26,7 +26,7 @@ func key(s *Scenario, c *Candidate, seed int, digests *digests) string {
 		Model     sim.Params
 		Candidate string
 		Seed      int
-	}{Revision: Revision, Scenario: *s, Model: model(), Candidate: c.hash, Seed: seed}
+	}{Revision: Revision, Scenario: *s, Model: model(), Candidate: c.hash + c.behaviour, Seed: seed}
 	decides.Scenario.Name, decides.Scenario.Load, decides.Scenario.To = "", 0, s.end()
 	if s.Trace != nil {
 		decides.Requests = digests.of(s.Trace)

@@ -78,7 +78,11 @@ func (p *Plan) Validate() error {
 	}
 	for i := range p.Candidates {
 		c := &p.Candidates[i]
-		if err := c.Check(); err != nil {
+		err := c.Check()
+		if err == nil {
+			err = c.behave()
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("candidate %s: %w", c.Name, err))
 		}
 		if names["c "+c.Name] {

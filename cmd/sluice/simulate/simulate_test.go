@@ -359,3 +359,37 @@ func TestPoliciesRunBesideConfigurations(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A candidate that does something else has other runs, even where its text says the same; what does the same has the same.
+func TestBehaviourNamesRuns(t *testing.T) {
+	key := func(c Candidate) string {
+		p := plan()
+		p.Candidates = []Candidate{c}
+		if err := p.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		return p.Runs()[0].Key
+	}
+	a, again, b := plan().Candidates[0], plan().Candidates[0], plan().Candidates[1]
+	if key(a) != key(again) {
+		t.Error("the same candidate has other runs")
+	}
+	if err := a.behave(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.behave(); err != nil {
+		t.Fatal(err)
+	}
+	if a.behaviour == b.behaviour {
+		t.Error("two configurations that pick otherwise have the same behaviour")
+	}
+	p := plan()
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	before := p.Runs()[0].Key
+	p.Candidates[0].behaviour = b.behaviour
+	if p.Runs()[0].Key == before {
+		t.Error("another behaviour has the same runs")
+	}
+}
