@@ -20,5 +20,14 @@ func (a *App) openDecisionLog(c *config.DecisionLog) (err error) {
 	if err != nil {
 		return fmt.Errorf("telemetry.decisionLog.path: %w", err)
 	}
+	a.keepConfig(a.current.Load())
 	return nil
+}
+
+// keepConfig writes a configuration beside the decisions that it is about to make. Where that fails they lack it when
+// somebody wants to make them again, and nothing else.
+func (a *App) keepConfig(r *running) {
+	if err := a.decisionLog.KeepConfig(r.hash, r.effective); err != nil {
+		a.logger.Warn("decisions of this configuration can be replayed with its file only", "config_hash", r.hash, "error", err)
+	}
 }

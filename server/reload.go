@@ -30,6 +30,7 @@ func (a *App) adopt(next *running) {
 	before := a.current.Swap(next)
 	if a.decisionLog != nil {
 		a.decisionLog.SetSampleRatio(next.file.Config.Telemetry.DecisionLog.SampleRatio)
+		a.keepConfig(next)
 	}
 	name := next.file.Config.Telemetry.LogLevel
 	// What an operator has set since stays until the file says something else than it did.

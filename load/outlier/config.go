@@ -76,7 +76,10 @@ func Type(o Options) scheduling.PluginType {
 			if err := params.Validate(); err != nil {
 				return nil, err
 			}
-			f := &Filter{params: params, logger: o.Logger, counts: counts, state: scheduling.KeepState[pick](b), table: &table{}}
+			f := &Filter{
+				params: params, logger: o.Logger, counts: counts, state: scheduling.KeepState[pick](b), table: &table{},
+				column: scheduling.ProduceColumn[scheduling.Ejected](b),
+			}
 			if before, ok := b.Previous.(*Filter); ok {
 				f.table = before.table
 			}

@@ -17,6 +17,7 @@ type Filter struct {
 	counts *counts
 	state  scheduling.StateKey[pick]
 	table  *table
+	column scheduling.Key[scheduling.Ejected]
 }
 
 // pick is what the plugin keeps per flight.
@@ -29,12 +30,25 @@ type pick struct {
 // Preference marks the filter as one (see scheduling.Preference).
 func (f *Filter) Preference() {}
 
+// Fill says which endpoints are ejected, so that the decision can be made again from what is recorded.
+func (f *Filter) Fill(c *scheduling.Cycle) {
+	if f.table.troubled.Load() > 0 {
+		f.table.tell(c, f.column.In(c))
+	}
+}
+
 // Filter removes the ejected endpoints, unless that leaves nothing.
 func (f *Filter) Filter(c *scheduling.Cycle, candidates scheduling.Set) {
-	if f.table.troubled.Load() == 0 {
+	ejected := f.column.In(c).Present()
+	if ejected.Empty() {
 		return
 	}
-	f.table.leaveOut(c, candidates)
+	left := c.Scratch()
+	left.CopyFrom(candidates)
+	left.Subtract(ejected)
+	if !left.Empty() {
+		candidates.CopyFrom(left)
+	}
 }
 
 // Ejected reports whether an endpoint instance is left out at a moment on the clock of Cycle.Now.

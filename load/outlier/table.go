@@ -94,25 +94,13 @@ func (t *table) follow(s *scheduling.Snapshot) (troubled []*record) {
 	return troubled
 }
 
-// leaveOut removes the ejected endpoints from candidates, unless that leaves nothing.
-func (t *table) leaveOut(c *scheduling.Cycle, candidates scheduling.Set) {
+// tell gives the ejected endpoints of a snapshot their values.
+func (t *table) tell(c *scheduling.Cycle, column *scheduling.Column[scheduling.Ejected]) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	ejected := func(i int, r *record) bool {
-		return r != nil && r.ejectedAt(c.Now) && candidates.Has(i) && c.Snapshot.Holds(i, r.generation)
-	}
-	n := 0
 	for i, r := range t.records {
-		if ejected(i, r) {
-			n++
-		}
-	}
-	if n == 0 || n == candidates.Len() {
-		return
-	}
-	for i, r := range t.records {
-		if ejected(i, r) {
-			candidates.Remove(i)
+		if r != nil && r.ejectedAt(c.Now) && c.Snapshot.Holds(i, r.generation) {
+			column.Set(i, scheduling.Ejected{})
 		}
 	}
 }

@@ -19,6 +19,11 @@ var codecs = map[string]codec{
 		func(e *decisionv1.Candidate, m *decisionv1.PrefixCacheMatch) {
 			e.PrefixCacheMatches = append(e.PrefixCacheMatches, m)
 		}, matchTo, matchFrom),
+	scheduling.DataTypeOf[scheduling.Ejected](): column(
+		(*decisionv1.Candidate).GetEjections,
+		func(e *decisionv1.Candidate, m *decisionv1.Ejection) {
+			e.Ejections = append(e.Ejections, m)
+		}, ejectedTo, ejectedFrom),
 	scheduling.DataTypeOf[scheduling.InFlightLoad](): column(
 		(*decisionv1.Candidate).GetInFlightLoads,
 		func(e *decisionv1.Candidate, m *decisionv1.InFlightLoad) {
@@ -115,6 +120,12 @@ func matchFrom(m *decisionv1.PrefixCacheMatch) scheduling.PrefixCacheMatchInfo {
 		TotalBlocks: int(m.GetTotalBlocks()), BlockSizeTokens: int(m.GetBlockSizeTokens()),
 	}
 }
+
+func ejectedTo(_ scheduling.Ejected, producer string) *decisionv1.Ejection {
+	return &decisionv1.Ejection{Producer: producer}
+}
+
+func ejectedFrom(*decisionv1.Ejection) scheduling.Ejected { return scheduling.Ejected{} }
 
 // InFlightLoad is a load as records have it; producer is empty where it is the only one of its kind.
 func InFlightLoad(v scheduling.InFlightLoad, producer string) *decisionv1.InFlightLoad {

@@ -38,11 +38,16 @@ func lackingLabels(s *scheduling.Scheduler, d *decisionv1.Decision) (lacking []s
 	return lacking
 }
 
-// Substitute is a column that takes the recorded values of a producer of another name.
+// assumed are the data types that few endpoints ever have a value of: where a record has no such column, a decision is made
+// again as if nobody had one.
+var assumed = map[string]bool{scheduling.DataTypeOf[scheduling.Ejected](): true}
+
+// Substitute is a column that takes the recorded values of a producer of another name, or none.
 type Substitute struct {
 	// Column is the scheduler's.
 	Column scheduling.ColumnInfo
-	// Recorded is the name of the producer whose values take its place.
+	// Recorded is the name of the producer whose values take its place; empty where there is none, and no endpoint is taken to
+	// have a value.
 	Recorded string
 }
 
@@ -53,7 +58,10 @@ func Substitutes(s *scheduling.Scheduler, d *decisionv1.Decision) (all []Substit
 		if !info.Decisive {
 			continue
 		}
-		if from, _, err := source(d, info); err == nil && from.GetProducer() != info.Producer {
+		switch from, _, err := source(d, info); {
+		case err != nil && assumed[info.DataType]:
+			all = append(all, Substitute{Column: info})
+		case err == nil && from.GetProducer() != info.Producer:
 			all = append(all, Substitute{Column: info, Recorded: from.GetProducer()})
 		}
 	}

@@ -839,7 +839,9 @@ type Candidate struct {
 	// The weighted sum of the scores.
 	Total float64 `protobuf:"fixed64,15,opt,name=total,proto3" json:"total,omitempty"`
 	// How recently it got a request of which no endpoint held anything; absent where this request is not one.
-	ColdRanks     []*ColdRank `protobuf:"bytes,17,rep,name=cold_ranks,json=coldRanks,proto3" json:"cold_ranks,omitempty"`
+	ColdRanks []*ColdRank `protobuf:"bytes,17,rep,name=cold_ranks,json=coldRanks,proto3" json:"cold_ranks,omitempty"`
+	// Whether it is left out for a while because it failed; absent where it is not.
+	Ejections     []*Ejection `protobuf:"bytes,18,rep,name=ejections,proto3" json:"ejections,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -982,6 +984,13 @@ func (x *Candidate) GetTotal() float64 {
 func (x *Candidate) GetColdRanks() []*ColdRank {
 	if x != nil {
 		return x.ColdRanks
+	}
+	return nil
+}
+
+func (x *Candidate) GetEjections() []*Ejection {
+	if x != nil {
+		return x.Ejections
 	}
 	return nil
 }
@@ -1415,6 +1424,52 @@ func (x *ColdRank) GetRank() int64 {
 	return 0
 }
 
+// Ejection says that an endpoint is left out for a while, as long as others are left.
+type Ejection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The plugin; empty where it is the only one of its kind.
+	Producer      string `protobuf:"bytes,1,opt,name=producer,proto3" json:"producer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ejection) Reset() {
+	*x = Ejection{}
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ejection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ejection) ProtoMessage() {}
+
+func (x *Ejection) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ejection.ProtoReflect.Descriptor instead.
+func (*Ejection) Descriptor() ([]byte, []int) {
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Ejection) GetProducer() string {
+	if x != nil {
+		return x.Producer
+	}
+	return ""
+}
+
 // Fault is a producer that failed for the request.
 type Fault struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1428,7 +1483,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[11]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1495,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[11]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1508,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{11}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Fault) GetProducer() string {
@@ -1483,7 +1538,7 @@ type FilterStep struct {
 
 func (x *FilterStep) Reset() {
 	*x = FilterStep{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[12]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1550,7 @@ func (x *FilterStep) String() string {
 func (*FilterStep) ProtoMessage() {}
 
 func (x *FilterStep) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[12]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1563,7 @@ func (x *FilterStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilterStep.ProtoReflect.Descriptor instead.
 func (*FilterStep) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{12}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FilterStep) GetFilter() string {
@@ -1550,7 +1605,7 @@ type GateReport struct {
 
 func (x *GateReport) Reset() {
 	*x = GateReport{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1617,7 @@ func (x *GateReport) String() string {
 func (*GateReport) ProtoMessage() {}
 
 func (x *GateReport) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1630,7 @@ func (x *GateReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GateReport.ProtoReflect.Descriptor instead.
 func (*GateReport) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{13}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GateReport) GetFilter() string {
@@ -1647,7 +1702,7 @@ type Scorer struct {
 
 func (x *Scorer) Reset() {
 	*x = Scorer{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +1714,7 @@ func (x *Scorer) String() string {
 func (*Scorer) ProtoMessage() {}
 
 func (x *Scorer) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +1727,7 @@ func (x *Scorer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scorer.ProtoReflect.Descriptor instead.
 func (*Scorer) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{14}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Scorer) GetName() string {
@@ -1714,7 +1769,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +1781,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +1794,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{15}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Outcome) GetReason() string {
@@ -1856,7 +1911,7 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\x06Column\x12\x1b\n" +
 	"\tdata_type\x18\x01 \x01(\tR\bdataType\x12\x1a\n" +
 	"\bproducer\x18\x02 \x01(\tR\bproducer\x12\x16\n" +
-	"\x06opaque\x18\x03 \x01(\bR\x06opaque\"\x9a\a\n" +
+	"\x06opaque\x18\x03 \x01(\bR\x06opaque\"\xd6\a\n" +
 	"\tCandidate\x12\x18\n" +
 	"\aordinal\x18\x01 \x01(\rR\aordinal\x12\x1e\n" +
 	"\n" +
@@ -1878,7 +1933,8 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\x06scores\x18\x0e \x03(\x01R\x06scores\x12\x14\n" +
 	"\x05total\x18\x0f \x01(\x01R\x05total\x12;\n" +
 	"\n" +
-	"cold_ranks\x18\x11 \x03(\v2\x1c.sluice.decision.v1.ColdRankR\tcoldRanks\x1a9\n" +
+	"cold_ranks\x18\x11 \x03(\v2\x1c.sluice.decision.v1.ColdRankR\tcoldRanks\x12:\n" +
+	"\tejections\x18\x12 \x03(\v2\x1c.sluice.decision.v1.EjectionR\tejections\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x01\n" +
@@ -1917,7 +1973,9 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"confidence\":\n" +
 	"\bColdRank\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x12\n" +
-	"\x04rank\x18\x02 \x01(\x03R\x04rank\"9\n" +
+	"\x04rank\x18\x02 \x01(\x03R\x04rank\"&\n" +
+	"\bEjection\x12\x1a\n" +
+	"\bproducer\x18\x01 \x01(\tR\bproducer\"9\n" +
 	"\x05Fault\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\"8\n" +
@@ -2003,7 +2061,7 @@ func file_sluice_decision_v1_decision_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_decision_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_sluice_decision_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_sluice_decision_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_sluice_decision_v1_decision_proto_goTypes = []any{
 	(Operation)(0),                // 0: sluice.decision.v1.Operation
 	(EndpointState)(0),            // 1: sluice.decision.v1.EndpointState
@@ -2020,26 +2078,27 @@ var file_sluice_decision_v1_decision_proto_goTypes = []any{
 	(*EngineMetrics)(nil),         // 12: sluice.decision.v1.EngineMetrics
 	(*LatencyPrediction)(nil),     // 13: sluice.decision.v1.LatencyPrediction
 	(*ColdRank)(nil),              // 14: sluice.decision.v1.ColdRank
-	(*Fault)(nil),                 // 15: sluice.decision.v1.Fault
-	(*FilterStep)(nil),            // 16: sluice.decision.v1.FilterStep
-	(*GateReport)(nil),            // 17: sluice.decision.v1.GateReport
-	(*Scorer)(nil),                // 18: sluice.decision.v1.Scorer
-	(*Outcome)(nil),               // 19: sluice.decision.v1.Outcome
-	nil,                           // 20: sluice.decision.v1.Candidate.LabelsEntry
+	(*Ejection)(nil),              // 15: sluice.decision.v1.Ejection
+	(*Fault)(nil),                 // 16: sluice.decision.v1.Fault
+	(*FilterStep)(nil),            // 17: sluice.decision.v1.FilterStep
+	(*GateReport)(nil),            // 18: sluice.decision.v1.GateReport
+	(*Scorer)(nil),                // 19: sluice.decision.v1.Scorer
+	(*Outcome)(nil),               // 20: sluice.decision.v1.Outcome
+	nil,                           // 21: sluice.decision.v1.Candidate.LabelsEntry
 }
 var file_sluice_decision_v1_decision_proto_depIdxs = []int32{
 	5,  // 0: sluice.decision.v1.Decision.request:type_name -> sluice.decision.v1.Request
 	7,  // 1: sluice.decision.v1.Decision.columns:type_name -> sluice.decision.v1.Column
 	8,  // 2: sluice.decision.v1.Decision.candidates:type_name -> sluice.decision.v1.Candidate
-	15, // 3: sluice.decision.v1.Decision.faults:type_name -> sluice.decision.v1.Fault
-	16, // 4: sluice.decision.v1.Decision.filter_steps:type_name -> sluice.decision.v1.FilterStep
-	17, // 5: sluice.decision.v1.Decision.gates:type_name -> sluice.decision.v1.GateReport
-	18, // 6: sluice.decision.v1.Decision.scorers:type_name -> sluice.decision.v1.Scorer
-	19, // 7: sluice.decision.v1.Decision.outcome:type_name -> sluice.decision.v1.Outcome
+	16, // 3: sluice.decision.v1.Decision.faults:type_name -> sluice.decision.v1.Fault
+	17, // 4: sluice.decision.v1.Decision.filter_steps:type_name -> sluice.decision.v1.FilterStep
+	18, // 5: sluice.decision.v1.Decision.gates:type_name -> sluice.decision.v1.GateReport
+	19, // 6: sluice.decision.v1.Decision.scorers:type_name -> sluice.decision.v1.Scorer
+	20, // 7: sluice.decision.v1.Decision.outcome:type_name -> sluice.decision.v1.Outcome
 	0,  // 8: sluice.decision.v1.Request.operation:type_name -> sluice.decision.v1.Operation
 	6,  // 9: sluice.decision.v1.Request.tokenized_prompts:type_name -> sluice.decision.v1.TokenizedPrompt
 	1,  // 10: sluice.decision.v1.Candidate.state:type_name -> sluice.decision.v1.EndpointState
-	20, // 11: sluice.decision.v1.Candidate.labels:type_name -> sluice.decision.v1.Candidate.LabelsEntry
+	21, // 11: sluice.decision.v1.Candidate.labels:type_name -> sluice.decision.v1.Candidate.LabelsEntry
 	2,  // 12: sluice.decision.v1.Candidate.exclusion:type_name -> sluice.decision.v1.Exclusion
 	9,  // 13: sluice.decision.v1.Candidate.prefix_cache_matches:type_name -> sluice.decision.v1.PrefixCacheMatch
 	10, // 14: sluice.decision.v1.Candidate.in_flight_loads:type_name -> sluice.decision.v1.InFlightLoad
@@ -2047,12 +2106,13 @@ var file_sluice_decision_v1_decision_proto_depIdxs = []int32{
 	12, // 16: sluice.decision.v1.Candidate.engine_metrics:type_name -> sluice.decision.v1.EngineMetrics
 	13, // 17: sluice.decision.v1.Candidate.latency_predictions:type_name -> sluice.decision.v1.LatencyPrediction
 	14, // 18: sluice.decision.v1.Candidate.cold_ranks:type_name -> sluice.decision.v1.ColdRank
-	3,  // 19: sluice.decision.v1.GateReport.verdict:type_name -> sluice.decision.v1.GateVerdict
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	15, // 19: sluice.decision.v1.Candidate.ejections:type_name -> sluice.decision.v1.Ejection
+	3,  // 20: sluice.decision.v1.GateReport.verdict:type_name -> sluice.decision.v1.GateVerdict
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_sluice_decision_v1_decision_proto_init() }
@@ -2062,15 +2122,15 @@ func file_sluice_decision_v1_decision_proto_init() {
 	}
 	file_sluice_decision_v1_decision_proto_msgTypes[0].OneofWrappers = []any{}
 	file_sluice_decision_v1_decision_proto_msgTypes[8].OneofWrappers = []any{}
-	file_sluice_decision_v1_decision_proto_msgTypes[13].OneofWrappers = []any{}
-	file_sluice_decision_v1_decision_proto_msgTypes[15].OneofWrappers = []any{}
+	file_sluice_decision_v1_decision_proto_msgTypes[14].OneofWrappers = []any{}
+	file_sluice_decision_v1_decision_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_decision_v1_decision_proto_rawDesc), len(file_sluice_decision_v1_decision_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
