@@ -72,6 +72,7 @@ func TestUsageErrors(t *testing.T) {
 		"simulate --trace b2b --endpoints 0":                          "--endpoints: must be from 1 to 1024, got 0",
 		"simulate --trace b2b --from 0.5 --to 0.5":                    "--to: must be above --from, got 0.5",
 		"simulate --trace b2b --workers=-1":                           "--workers: must be >= 0, got -1",
+		"simulate --trace b2b --find-capacity --results r.jsonl":      "--results: must be absent with --find-capacity, which keeps no runs",
 		"simulate --grid a.yaml --limit=-1":                           "--limit: must be >= 0, got -1",
 		"demo --speed 0":                                              "--speed: must be > 0",
 		"attach envoy --override-host":                                "--override-host: needs the engines that Envoy may choose among: give --endpoint IP:PORT",

@@ -30,6 +30,10 @@ func TestSimulate(t *testing.T) {
 	if code != 0 || !strings.Contains(stdout, "b2b\ncandidate") || !strings.Contains(stdout, "built-in") || !strings.Contains(stdout, "±") {
 		t.Errorf("exit %d, said %q, printed\n%s", code, stderr, stdout)
 	}
+	code, stdout, stderr = captured(t, strings.Fields("simulate --trace b2b --b2b-requests 100 --endpoints 2 --policy random --find-capacity")...)
+	if code != 0 || !strings.Contains(stdout, "capacity") || strings.Count(stdout, "/s") != 2 {
+		t.Errorf("exit %d, said %q, printed\n%s", code, stderr, stdout)
+	}
 	results := filepath.Join(t.TempDir(), "results.jsonl")
 	args := []string{"simulate", "--grid", gridFile(t, smallGrid), "--results", results}
 	code, stdout, stderr = captured(t, args...)
@@ -63,6 +67,7 @@ func TestSimulateFaults(t *testing.T) {
 		"--trace b2b --shift slowr":                 `--shift: slowr: must be one of slower, prompts, burst, got "slowr" (did you mean "slower"?)`,
 		"--trace b2b --shift slower:endpoint=8":     "scenario b2b: shift 1: slower: endpoint: must be from 0 to 7, got 8",
 		"--trace b2b --policy rnadom":               `--policy: unknown policy "rnadom" (did you mean "random"?)`,
+		"--trace b2b --json /nowhere/x.json":        "--json: open /nowhere/x.json",
 		"--grid /nowhere/grid.yaml":                 "--grid: open /nowhere/grid.yaml",
 		"--grid " + grid + " --speed 2":             "--speed: must be absent with --grid",
 		"--grid " + gridFile(t, "scenarioz: []"):    `:1:1: scenarioz: unknown key (did you mean "scenarios"?)`,

@@ -38,22 +38,6 @@ type Run struct {
 	Key string
 }
 
-// Progress is how far a plan is.
-type Progress struct {
-	// Done of the Missing runs are finished. Kept are those that were done before.
-	Done, Missing, Kept int
-	// Elapsed is since the beginning.
-	Elapsed time.Duration
-}
-
-// Left is how long the rest takes, as far as what is done tells; 0: that is not known.
-func (p Progress) Left() time.Duration {
-	if p.Done == 0 {
-		return 0
-	}
-	return time.Duration(float64(p.Elapsed) / float64(p.Done) * float64(p.Missing-p.Done))
-}
-
 // Validate reports the first thing that cannot be, and what is wrong with any candidate.
 func (p *Plan) Validate() error {
 	switch {
@@ -124,18 +108,7 @@ func (p *Plan) Complete(ctx context.Context, results *Results, progress func(Pro
 	if have := results.Len(); p.Limit > 0 && len(missing) > 0 && have+len(missing) > p.Limit {
 		return fmt.Errorf("%d runs are missing and %d are done, together %d: more than the limit of %d", len(missing), have, have+len(missing), p.Limit)
 	}
-	began := time.Now()
-	finished, reported := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(reported)
-		state := Progress{Missing: len(missing), Kept: len(all) - len(missing)}
-		progress(state)
-		for range finished {
-			state.Done++
-			state.Elapsed = time.Since(began)
-			progress(state)
-		}
-	}()
+	tell := newTeller(len(missing), len(all)-len(missing), progress)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(p.workers())
 	for _, r := range missing {
@@ -146,13 +119,12 @@ func (p *Plan) Complete(ctx context.Context, results *Results, progress func(Pro
 			if err := p.one(ctx, r, results); err != nil {
 				return err
 			}
-			finished <- struct{}{}
+			tell.done()
 			return nil
 		})
 	}
 	err := g.Wait()
-	close(finished)
-	<-reported
+	tell.end()
 	return err
 }
 
@@ -166,7 +138,7 @@ func (p *Plan) workers() int {
 // one does a single run.
 func (p *Plan) one(ctx context.Context, r Run, results *Results) error {
 	began := time.Now()
-	result, decision, err := r.Scenario.run(ctx, r.Candidate, r.Seed)
+	result, decision, err := r.Scenario.run(ctx, r.Candidate, r.Seed, nil)
 	if err != nil {
 		return fmt.Errorf("%s, %s, seed %d: %w", r.Scenario.Name, r.Candidate.Name, r.Seed, err)
 	}
@@ -181,8 +153,9 @@ func (p *Plan) one(ctx context.Context, r Run, results *Results) error {
 	return nil
 }
 
-// run plays the scenario once, and returns how long a decision took on average.
-func (s *Scenario) run(ctx context.Context, c *Candidate, seed int) (*fleet.Result, time.Duration, error) {
+// run plays the scenario once, and returns how long a decision took on average. wrap puts something between the fleet and its
+// pickers, with how many requests there are; nil: nothing.
+func (s *Scenario) run(ctx context.Context, c *Candidate, seed int, wrap func(p fleet.Picker, requests int) fleet.Picker) (*fleet.Result, time.Duration, error) {
 	t, shifts, err := s.requests(uint64(seed))
 	if err != nil {
 		return nil, 0, err
@@ -192,7 +165,14 @@ func (s *Scenario) run(ctx context.Context, c *Candidate, seed int) (*fleet.Resu
 		Trace: t, Engines: s.params(t), Pickers: s.Pickers, Sight: s.Sight, Seed: uint64(seed), Shifts: shifts, Stop: ctx.Done(),
 		NewPicker: func(v *fleet.View) (fleet.Picker, error) {
 			p, err := c.picker(v)
-			return timed{p, watch}, err
+			if err != nil {
+				return nil, err
+			}
+			p = timed{p, watch}
+			if wrap != nil {
+				p = wrap(p, len(t.Requests))
+			}
+			return p, nil
 		},
 	})
 	if errors.Is(err, fleet.ErrStopped) {

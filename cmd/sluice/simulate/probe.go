@@ -33,7 +33,7 @@ func probe() *Scenario {
 // candidate, the scheduling code behind it or the engines' model have changed to any effect, so that results of a program that
 // has moved on are not taken for those of this one.
 func (c *Candidate) behave() error {
-	r, _, err := probe().run(context.Background(), c, 1)
+	r, _, err := probe().run(context.Background(), c, 1, nil)
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func TestSlowEngines(t *testing.T) {
 	s := &p.Scenarios[0]
 	// slowness is how much longer engine 2 takes than the others to the first token, in the first and the second half.
 	slowness := func() [2]float64 {
-		r, _, err := s.run(t.Context(), &p.Candidates[0], 1)
+		r, _, err := s.run(t.Context(), &p.Candidates[0], 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -294,7 +294,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if _, _, err := p.Scenarios[0].run(stopped, &p.Candidates[0], 1); !errors.Is(err, context.Canceled) {
+	if _, _, err := p.Scenarios[0].run(stopped, &p.Candidates[0], 1, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("a run that was stopped: %v", err)
 	}
 }
