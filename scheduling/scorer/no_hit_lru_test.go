@@ -122,7 +122,7 @@ func TestNoHitLRUIsNeutralToHits(t *testing.T) {
 		} else {
 			p.want(t, name, 0.5, 0.5, 0.5)
 			_, f := p.send(t, -1)
-			defer end(f)
+			end(f)
 		}
 		p.table.Endpoints[2].Match = nil
 		p.want(t, "after "+name, 0, 1, 1)
