@@ -28,6 +28,9 @@ type Config struct {
 	Shifts []Shift
 	// Stop ends the run early, with [ErrStopped], once it is closed. nil: nothing does.
 	Stop <-chan struct{}
+	// Pooled makes the engines share one KV cache of all their memory (see sim.NewPooled): a reference for what routing could
+	// gain. No KV events come then.
+	Pooled bool
 }
 
 // ErrStopped says that a run was stopped before its end.
@@ -146,11 +149,21 @@ func (f *fleet) assemble() error {
 			return fmt.Errorf("shift %+v: want an engine from 0 to %d, and a factor above 0", s, len(c.Engines)-1)
 		}
 	}
+	var pooled []*sim.Engine
+	if c.Pooled {
+		var err error
+		if pooled, err = sim.NewPooled(c.Engines); err != nil {
+			return err
+		}
+	}
 	for i, p := range c.Engines {
 		e := &engine{number: i, slower: 1}
-		var err error
-		if e.Engine, err = sim.New(p, &e.events); err != nil {
+		if c.Pooled {
+			e.Engine = pooled[i]
+		} else if made, err := sim.New(p, &e.events); err != nil {
 			return fmt.Errorf("engine %d: %w", i, err)
+		} else {
+			e.Engine = made
 		}
 		e.step = func() { f.complete(e) }
 		f.engines = append(f.engines, e)
@@ -269,6 +282,11 @@ func (f *fleet) complete(e *engine) {
 		}
 	}
 	f.run(e)
+	if f.config.Pooled { // there may be room for others now
+		for _, other := range f.engines {
+			f.run(other)
+		}
+	}
 }
 
 // over gives a request's memory back.

@@ -70,6 +70,15 @@ func (v *View) Engines() *metrics.Store { return v.store }
 // Seed is the run's source of random numbers.
 func (v *View) Seed() uint64 { return v.fleet.config.Seed }
 
+// BlockTokens is the size of the engines' KV blocks, in tokens: the first one's.
+func (v *View) BlockTokens() int { return v.fleet.engines[0].Params().BlockSize }
+
+// Reusable is how many tokens of a request's prompt an engine's cache holds at this moment. No router knows that; it is for
+// references to compare routers with.
+func (v *View) Reusable(engine int, r *Request) int {
+	return v.fleet.engines[engine].Reusable(r.Tokens)
+}
+
 // RoundTrip answers no question to an engine: those of a fleet have no sockets. It makes a View an http.RoundTripper, with
 // which nothing is dialled.
 func (v *View) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -4,7 +4,6 @@ import "slices"
 
 // llmd are the policies of llm-d-router, in its own configuration format.
 func llmd() []Policy {
-	index := Parameter{Name: "index", Default: "precise", Help: "the prefix index: precise (KV events) or approx (its own picks)"}
 	gate := []Parameter{
 		{Name: "threshold", Default: "0.80", Help: "share of the prompt from which an endpoint that holds it is kept to"},
 		{Name: "epsilon", Default: "0", Help: "share of requests that may go anywhere"},
@@ -17,10 +16,10 @@ func llmd() []Policy {
 		{Name: "kv", Default: "2", Help: "weight of kv-cache-utilization-scorer"},
 	}
 	weighted := func(ps []Parameter) []Parameter {
-		return append(slices.Clone(ps), Parameter{Name: index.Name, Default: "approx", Help: index.Help})
+		return append(slices.Clone(ps), indexBy(approx), tunedCapacity())
 	}
 	blend := append(slices.Clone(weights), Parameter{Name: "lru", Default: "2", Help: "weight of no-hit-lru-scorer"})
-	gate = append(gate, index)
+	gate = append(gate, indexBy(precise), tunedCapacity())
 	return []Policy{
 		{
 			Name: "llm-d", Summary: "llm-d's default: prefix match, queue and KV cache use, weighted, by its own record of picks",

@@ -1,9 +1,11 @@
 package policies
 
 import (
+	"bytes"
 	"embed"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-epp/sluice/scheduling"
@@ -35,21 +37,43 @@ type Policy struct {
 	Parameters []Parameter
 	// Tuned are the settings beside the defaults that somebody who tunes the policy by hand would try.
 	Tuned []Params
+	// Pooled says that the run's engines share one cache of all their memory (fleet.Config.Pooled).
+	Pooled bool
 
-	set    Params // what differs from the defaults
-	config string // the configuration's file
+	set    Params                         // what differs from the defaults
+	config string                         // the configuration's file
+	picker func(*fleet.View) fleet.Picker // in the configuration's stead
 }
 
 // Open builds a scheduler from a configuration's text. name is what errors call it; lookup knows the values of the ${…} in
 // it; more are plugin types beside those that serve.
 type Open func(name string, text []byte, lookup func(string) (string, bool), more []scheduling.PluginType) (*scheduling.Scheduler, error)
 
+// The parameters that many policies have, and values of theirs.
+const (
+	indexParameter, approx, precise = "index", "approx", "precise"
+	capacityParameter, engines      = "capacity", "engines"
+)
+
+func indexBy(byDefault string) Parameter {
+	return Parameter{Name: indexParameter, Default: byDefault, Help: "the prefix index: precise (KV events) or approx (a record of the picks)"}
+}
+
+func capacityOf(byDefault, there string) Parameter {
+	return Parameter{Name: capacityParameter, Default: byDefault, Help: "size of the record of each endpoint's prompts, in tokens" + there}
+}
+
+// tunedCapacity is what approximate indices take the engines' word for.
+func tunedCapacity() Parameter {
+	return capacityOf(engines, ", where the index is approx; engines: as large as theirs")
+}
+
 //go:embed configs
 var configs embed.FS
 
 // All are the policies, cache-blind ones first.
 func All() []Policy {
-	return slices.Concat(blind(), llmd())
+	return slices.Concat(blind(), hashed(), llmd(), sglang(), aibrix(), dynamo(), lmetric(), preble(), pooled())
 }
 
 // Find is the policy of a name, with its defaults. The error names the nearest.
@@ -134,22 +158,73 @@ func (p *Policy) Value(name string) (value string, ok bool) {
 
 // NewPicker makes a picker that follows the policy and sees a fleet through view.
 func (p *Policy) NewPicker(view *fleet.View, open Open) (fleet.Picker, error) {
-	text, err := configs.ReadFile("configs/" + p.config)
-	if err != nil {
-		return nil, fmt.Errorf("policy %s: %w", p.Name, err)
+	if p.picker != nil {
+		return p.picker(view), nil
 	}
-	s, err := open("policy "+p.Label(), text, p.Value, Types())
+	text, err := p.text()
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", p.Label(), err)
+	}
+	s, err := open("policy "+p.Label(), text, p.lookup(view.BlockTokens()), Types())
 	if err != nil {
 		return nil, err
 	}
 	return fleet.NewScheduled(view, s), nil
 }
 
+// text is the policy's configuration, with the prefix index that its parameter names.
+func (p *Policy) text() ([]byte, error) {
+	text, err := configs.ReadFile("configs/" + p.config)
+	if err != nil {
+		return nil, err
+	}
+	index, ok := p.Value(indexParameter)
+	if !ok {
+		index = approx
+	} else if index != approx && index != precise {
+		return nil, fmt.Errorf("index: must be %s or %s, got %q%s", approx, precise, index, scheduling.Hint(index, []string{approx, precise}))
+	}
+	fragment, err := configs.ReadFile("configs/index-" + index + ".yaml")
+	if err != nil {
+		return nil, err
+	}
+	return bytes.Replace(text, []byte("  # index\n"), fragment, 1), nil
+}
+
+// lookup knows the values of the ${…} in the policy's configuration: its parameters, the size of the engines' blocks in
+// tokens, and in such blocks that of the record that the approximate index keeps of an endpoint.
+func (p *Policy) lookup(blockTokens int) func(name string) (string, bool) {
+	return func(name string) (string, bool) {
+		switch name {
+		case "blockTokens":
+			return strconv.Itoa(blockTokens), true
+		case "autoTune":
+			capacity, _ := p.Value(capacityParameter)
+			return strconv.FormatBool(capacity == engines), true
+		case "recordBlocks":
+			capacity, _ := p.Value(capacityParameter)
+			tokens, err := strconv.Atoi(capacity)
+			if err != nil && capacity != engines {
+				return capacity, true // whoever reads it says what is wrong
+			}
+			return strconv.Itoa(tokens / blockTokens), true
+		}
+		return p.Value(name)
+	}
+}
+
 // Types are the plugins that exist for simulation alone. Their names begin with "sim-".
 func Types() []scheduling.PluginType {
 	return []scheduling.PluginType{
 		roundRobinType(),
+		workType(),
 		twoChoicesType(),
+		hashType(),
+		sglangType(),
+		aibrixType(),
+		dynamoType(),
+		lmetricType(),
+		prebleType(),
 	}
 }
 

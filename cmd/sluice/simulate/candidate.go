@@ -71,9 +71,12 @@ func (c *Candidate) checkPolicy() error {
 	probe.opened = func(hash string) { c.hash = hash }
 	once := Scenario{Engines: []Engine{{KVTokens: 512, Slower: 1}}}
 	t := &trace.Trace{BlockTokens: 16, Requests: []trace.Request{{At: time.Millisecond, Blocks: []uint64{1}, PromptTokens: 1, OutputTokens: 1}}}
-	_, err := fleet.Run(fleet.Config{Trace: t, Engines: once.params(t), NewPicker: probe.picker})
+	_, err := fleet.Run(fleet.Config{Trace: t, Engines: once.params(t), NewPicker: probe.picker, Pooled: c.pooled()})
 	return err
 }
+
+// pooled says whether the engines are to share one cache: it is a reference.
+func (c *Candidate) pooled() bool { return c.Policy != nil && c.Policy.Pooled }
 
 // runsIn says whether it is to run in a scenario.
 func (c *Candidate) runsIn(scenario string) bool {

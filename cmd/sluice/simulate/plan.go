@@ -163,6 +163,7 @@ func (s *Scenario) run(ctx context.Context, c *Candidate, seed int, wrap func(p 
 	watch := &stopwatch{}
 	result, err := fleet.Run(fleet.Config{
 		Trace: t, Engines: s.params(t), Pickers: s.Pickers, Sight: s.Sight, Seed: uint64(seed), Shifts: shifts, Stop: ctx.Done(),
+		Pooled: c.pooled(),
 		NewPicker: func(v *fleet.View) (fleet.Picker, error) {
 			p, err := c.picker(v)
 			if err != nil {
