@@ -47,7 +47,7 @@ func TestCapacities(t *testing.T) {
 			t.Errorf("10 %% above %v the goodput is %v", c.Rate, got)
 		}
 	}
-	s.Trace, s.B2B = requests(t), nil
+	s.Trace, s.B2B, s.Speed = requests(t), nil, 20
 	found, err := p.Capacities(t.Context(), func(Progress) {})
 	if err != nil || found[0].Speed < 1 || found[0].Rate != 0 {
 		t.Errorf("%v: %+v", err, found)
@@ -56,7 +56,7 @@ func TestCapacities(t *testing.T) {
 	if _, err := p.Capacities(t.Context(), func(Progress) {}); err == nil || !strings.Contains(err.Error(), "b2b, random: the goodput is 90 % or more up to a load of") {
 		t.Error(err)
 	}
-	s.Objective.TTFT, s.Speed = time.Nanosecond, 100
+	s.Objective.TTFT, s.Speed = time.Nanosecond, 1000
 	if _, err := p.Capacities(t.Context(), func(Progress) {}); err == nil || !strings.Contains(err.Error(), "b2b, random: the goodput is below 90 % down to a load of") {
 		t.Error(err)
 	}
