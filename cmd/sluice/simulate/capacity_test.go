@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -47,16 +48,20 @@ func TestCapacities(t *testing.T) {
 			t.Errorf("10 %% above %v the goodput is %v", c.Rate, got)
 		}
 	}
-	s.Trace, s.B2B, s.Speed = requests(t), nil, 20
+	recorded, err := s.B2B.Trace(rand.New(rand.NewPCG(1, 2))) // at 40 a second
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Trace, s.B2B = recorded, nil
 	found, err := p.Capacities(t.Context(), func(Progress) {})
-	if err != nil || found[0].Speed < 1 || found[0].Rate != 0 {
+	if err != nil || found[0].Speed < 0.01 || found[0].Speed > 0.9 || found[0].Rate != 0 {
 		t.Errorf("%v: %+v", err, found)
 	}
 	s.Objective = fleet.Objective{TTFT: time.Hour, TPOT: time.Hour}
 	if _, err := p.Capacities(t.Context(), func(Progress) {}); err == nil || !strings.Contains(err.Error(), "b2b, random: the goodput is 90 % or more up to a load of") {
 		t.Error(err)
 	}
-	s.Objective.TTFT, s.Speed = time.Nanosecond, 1000
+	s.Objective.TTFT, s.Speed = time.Nanosecond, 1
 	if _, err := p.Capacities(t.Context(), func(Progress) {}); err == nil || !strings.Contains(err.Error(), "b2b, random: the goodput is below 90 % down to a load of") {
 		t.Error(err)
 	}
