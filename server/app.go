@@ -62,6 +62,7 @@ type App struct {
 	logger      *slog.Logger
 	start       time.Time
 	types       []scheduling.PluginType
+	hashSeed    blockhash.Seed // of whatever has none configured
 	pool        *scheduling.Pool
 	started     config.Config // the first, whose listeners and limits are in force until the end
 	current     atomic.Pointer[running]
@@ -115,11 +116,11 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
-	a := &App{options: o, logger: o.Logger, start: time.Now(), pool: scheduling.NewPool(), stats: &discovery.Stats{},
+	a := &App{options: o, logger: o.Logger, start: time.Now(), pool: scheduling.NewPool(), stats: &discovery.Stats{}, hashSeed: blockhash.NewSeed(),
 		reloaded: make(chan struct{}, 1), asked: make(chan struct{})}
 	a.engines = metrics.NewStore(metrics.Options{Now: a.now, Logger: o.Logger, Registerer: o.Registry})
 	a.types = Plugins(Environment{
-		Now: a.now, Logger: o.Logger, Registerer: o.Registry, Engines: a.engines, HashSeed: blockhash.NewSeed(),
+		Now: a.now, Logger: o.Logger, Registerer: o.Registry, Engines: a.engines, HashSeed: a.hashSeed,
 	})
 	file, scheduler, err := config.Open(o.ConfigPath, o.Environment, a.types, a.override)
 	if err != nil {

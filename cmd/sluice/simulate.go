@@ -22,7 +22,7 @@ import (
 
 // SimulateCommand compares configurations on a trace.
 type SimulateCommand struct {
-	Trace     []string      `help:"A trace of requests: Mooncake's JSON lines (hash_ids) or Azure's CSV (lengths), gzipped or not; 'b2b' makes llm-d's synthetic workload. May be repeated." placeholder:"FILE"`
+	Trace     []string      `help:"A trace of requests: Mooncake's JSON lines (hash_ids) or Azure's CSV (lengths), gzipped or not; a decision log, its files or their folder; 'b2b' makes llm-d's synthetic workload. May be repeated." placeholder:"FILE"`
 	Config    []string      `help:"A configuration file; may be repeated. Without one, the built-in configuration runs." placeholder:"FILE"`
 	Policy    []string      `help:"Another project's policy beside them, with its defaults or the parameters given; may be repeated. 'list' lists them." sep:"none" placeholder:"NAME[:PARAMETER=VALUE,...]"`
 	Grid      string        `help:"A YAML file that lists scenarios, candidates and seeds, instead of the flags that describe one." placeholder:"FILE"`
@@ -117,6 +117,9 @@ func (s *SimulateCommand) Run(i *interrupts, parsed *kong.Context) error {
 	if err := plan.Validate(); err != nil {
 		return err
 	}
+	for _, note := range plan.Notes() {
+		fmt.Fprintln(os.Stderr, "sluice:", note)
+	}
 	reporter := simulate.NewReporter(os.Stderr, term.IsTerminal(int(os.Stderr.Fd())))
 	if s.Capacity {
 		return s.capacities(i, plan, reporter)
@@ -195,7 +198,7 @@ func (s *SimulateCommand) scenario(name string) (simulate.Scenario, error) {
 		}
 		scenario.B2B = &w
 	} else {
-		t, err := trace.Open(name)
+		t, err := simulate.OpenTrace(name)
 		if err != nil {
 			return scenario, fmt.Errorf("--trace: %w", err)
 		}

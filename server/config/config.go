@@ -176,6 +176,15 @@ type DecisionLog struct {
 	// MaxFiles is how many files are kept, the one being written included; the oldest are deleted. With MaxFileBytes it bounds
 	// the room on disk.
 	MaxFiles int `yaml:"maxFiles" range:"2..100000"`
+	// BlockHashes is how many hashes of the prompt's leading blocks a row holds at most, so that the log can be simulated as a
+	// trace; 0 means none. They are seeded with a secret and tell which prompts begin alike, not what they say. With them rows
+	// hold a hash of the header x-session-id too.
+	BlockHashes int `yaml:"blockHashes" range:"0..65536"`
+	// HashBlockTokens is the size of a hashed block in tokens; where only text is known, a block is four times as many bytes.
+	HashBlockTokens int `yaml:"hashBlockTokens" range:"16..4096"`
+	// HashSeed is the secret that these hashes are seeded with: hashes of processes with the same secret compare. Without one it
+	// is drawn at every start.
+	HashSeed string `yaml:"hashSeed" secret:"true"`
 	// MaxPendingBytes is the memory for decisions that are not written yet. Once three quarters are taken, further ones are
 	// written without their outcome, once all is taken they are left out.
 	MaxPendingBytes scheduling.Size `yaml:"maxPendingBytes" range:"1MiB..64GiB"`
@@ -217,6 +226,7 @@ func defaultConfig() Config {
 			LogLevel: "info", MaxModelLabels: 1000, MaxDecisionBytes: 64 << 20,
 			DecisionLog: DecisionLog{
 				Format: DecisionsAsJSONLines, SampleRatio: 1, MaxFileBytes: 64 << 20, RotateInterval: time.Hour, MaxFiles: 48, MaxPendingBytes: 64 << 20,
+				HashBlockTokens: 64,
 			},
 		},
 	}

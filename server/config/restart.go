@@ -35,7 +35,11 @@ func keepStarted(path string, restart bool, now, started reflect.Value, waiting 
 		case f.value.Kind() == reflect.Struct:
 			keepStarted(key, restart, f.value, before[i].value, waiting)
 		case restart && !sameValue(f.value, before[i].value):
-			*waiting = append(*waiting, Waiting{Key: key, Value: onOneLine(f.value)})
+			value := onOneLine(f.value)
+			if isSecret(f) {
+				value = secretState(f.value)
+			}
+			*waiting = append(*waiting, Waiting{Key: key, Value: value})
 			f.value.Set(before[i].value)
 		}
 	}

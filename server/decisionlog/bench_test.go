@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-epp/sluice/cache/blockhash"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/scheduling/schedtest"
 )
@@ -42,11 +43,14 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 	}
 	for _, endpoints := range []int{8, 512} {
 		b := newBench(t, endpoints)
-		l, _, err := prepare(b.options(t, func(o *Options) { o.MaxPendingBytes = 1 << 30 }))
+		l, _, err := prepare(b.options(t, func(o *Options) {
+			o.MaxPendingBytes, o.Hashing = 1<<30, Hashing{Most: 64, BlockTokens: 16, Seed: blockhash.SeedOf("test")}
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		c, f := b.waitingCycle(t)
+		c.Request.Tokens = make([]uint32, 900)
 		one := func() {
 			c.Request.ID++
 			f.ID = c.Request.ID
@@ -149,6 +153,38 @@ func BenchmarkObserverParallel(b *testing.B) {
 			l.Ended(f, scheduling.Outcome{Status: 200, Usage: scheduling.UnknownUsage}, time.Millisecond, time.Second)
 		}
 	})
+}
+
+// BenchmarkHashing is what hashes of the prompt add to a pick: 16 KiB of text in pieces of chat, or 4,096 tokens.
+func BenchmarkHashing(b *testing.B) {
+	for _, tc := range []struct {
+		name         string
+		most, tokens int
+	}{{"none", 0, 0}, {"text", 1024, 0}, {"tokens", 1024, 4096}} {
+		b.Run(tc.name, func(b *testing.B) {
+			bench := newBench(b, 8)
+			l, _, err := prepare(bench.options(b, func(o *Options) {
+				o.Hashing = Hashing{Most: tc.most, BlockTokens: 64, Seed: blockhash.SeedOf("bench")}
+			}))
+			if err != nil {
+				b.Fatal(err)
+			}
+			c, f := bench.waitingCycle(b)
+			c.Request.Tokens = make([]uint32, tc.tokens)
+			c.Request.Body = make([]byte, 16<<10)
+			for at := 0; at < len(c.Request.Body); at += 512 {
+				c.Request.Prompt = append(c.Request.Prompt, scheduling.Span{Start: at, End: at + 512})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				c.Request.ID++
+				f.ID = c.Request.ID
+				l.Picked(c, f, 0)
+				l.Ended(f, scheduling.Outcome{Status: 200, Usage: scheduling.UnknownUsage}, time.Millisecond, time.Second)
+				l.discard(f.ID)
+			}
+		})
+	}
 }
 
 func tableOf(endpoints int) *schedtest.Table {

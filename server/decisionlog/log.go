@@ -56,6 +56,8 @@ type Options struct {
 	MaxFiles int
 	// MaxPendingBytes bounds what the decisions that are not written yet take, in bytes.
 	MaxPendingBytes int64
+	// Hashing says which hashes of prompts rows hold; the zero value: none.
+	Hashing Hashing
 	// Logger gets what an operator should know; nil for nobody.
 	Logger *slog.Logger
 	// Registerer collects the metrics; nil for nobody.
@@ -173,7 +175,8 @@ func (l *Log) keep(c *scheduling.Cycle) *entry {
 	if id, ok := c.Request.Header(requestIDHeader); ok {
 		e.requestID = append(e.requestID, id[:min(len(id), maxRequestID)]...)
 	}
-	e.bytes = overhead + int64(e.cycle.Bytes()+cap(e.requestID))
+	l.options.Hashing.hash(&e.prompt, c)
+	e.bytes = overhead + int64(e.cycle.Bytes()+cap(e.requestID)+8*cap(e.prompt.hashes))
 	l.held.Add(e.bytes)
 	return e
 }

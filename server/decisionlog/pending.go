@@ -16,6 +16,7 @@ type entry struct {
 	id        uint64
 	cycle     *scheduling.Cycle
 	requestID []byte
+	prompt    prompt
 	at        time.Time
 	bytes     int64 // what it counts for
 	ended     bool

@@ -170,6 +170,7 @@ func (w *writer) record(e *entry) (d *decisionv1.Decision) {
 	err := guard(func() error {
 		s := e.cycle.Scheduler()
 		d = record.Of(s, e.cycle, record.Meta{ClientRequestID: string(e.requestID), UnixNano: e.at.UnixNano(), ConfigHash: s.ConfigHash()})
+		w.log.options.Hashing.add(&e.prompt, d.GetRequest())
 		if e.ended {
 			d.Outcome = e.ending.Record()
 		}

@@ -37,6 +37,8 @@ type Trace struct {
 	Name string
 	// BlockTokens is the size of a block in tokens.
 	BlockTokens int
+	// Notes say what whoever simulates it should know: what it does not tell of its requests.
+	Notes []string
 	// Requests may be shared with other traces; nobody changes them.
 	Requests []Request
 }

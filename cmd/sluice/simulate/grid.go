@@ -383,7 +383,7 @@ func (r *gridReader) workload(at string, s *Scenario, e *scenarioEntry) {
 	case e.Trace != nil:
 		file := r.file(*e.Trace)
 		if r.traces[file] == nil {
-			t, err := trace.Open(file)
+			t, err := OpenTrace(file)
 			if err != nil {
 				r.faultf(at+".trace", "%v", err)
 				return

@@ -1,0 +1,153 @@
+package simulate
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+
+	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
+	"github.com/sluice-epp/sluice/server/decisionlog"
+	"github.com/sluice-epp/sluice/sim/trace"
+)
+
+// OpenTrace reads a trace in any format: those of trace.Open, and a decision log, as files or as their folder.
+func OpenTrace(path string) (*trace.Trace, error) {
+	log, err := isDecisionLog(path)
+	if err != nil {
+		return nil, err
+	}
+	if !log {
+		return trace.Open(path)
+	}
+	reader, err := decisionlog.NewReader(path)
+	if err != nil {
+		return nil, err
+	}
+	return decided(filepath.Base(path), reader)
+}
+
+// isDecisionLog tells a decision log from a trace by how it begins.
+func isDecisionLog(path string) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	if info.IsDir() {
+		return true, nil
+	}
+	head, err := bufio.NewReader(f).Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	from := io.Reader(f)
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return false, err
+	}
+	if bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
+		unzipped, err := gzip.NewReader(f)
+		if err != nil {
+			return false, nil // whoever reads it says so
+		}
+		from = unzipped
+	}
+	line := make([]byte, 1024)
+	n, err := io.ReadFull(from, line)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return false, nil // whoever reads it says so
+	}
+	line = bytes.TrimLeft(line[:n], " \t\r\n")
+	return bytes.Equal(head, []byte("PAR1")) || bytes.HasPrefix(line, []byte("{")) && bytes.Contains(line, []byte(`"time_unix_nano"`)), nil
+}
+
+// decided makes a trace of a decision log.
+func decided(name string, reader *decisionlog.Reader) (*trace.Trace, error) {
+	all := trace.NewDecisions(name)
+	skipped := 0
+	for d, err := range reader.Decisions() {
+		if err != nil {
+			skipped++
+			continue
+		}
+		if err := all.Add(requestOf(d)); err != nil {
+			return nil, err
+		}
+	}
+	t, err := all.Trace()
+	if err != nil {
+		if skipped > 0 {
+			return nil, fmt.Errorf("%w; %d rows could not be read", err, skipped)
+		}
+		return nil, err
+	}
+	t.Notes = notesOn(all, len(t.Requests), skipped)
+	return t, nil
+}
+
+// notesOn say what a log does not tell of its requests.
+func notesOn(all *trace.Decisions, requests, skipped int) (notes []string) {
+	add := func(n int, format string, args ...any) {
+		if n > 0 {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
+	}
+	add(skipped, "%d rows could not be read", skipped)
+	add(all.NoPrompt, "%d decisions are left out: the length of their prompts is not known", all.NoPrompt)
+	add(all.NoOutput, "%d answers of unknown length are taken to be as long as the mean of the others", all.NoOutput)
+	switch {
+	case !all.Known():
+		add(1, "the log holds no hashes of prompts: prompts have nothing in common, so that no prefix cache hits (telemetry.decisionLog.blockHashes records them)")
+	case all.NoHashes > 0:
+		add(1, "%d of %d prompts have no hashes, or of another size of block: they have nothing in common with any", all.NoHashes, requests)
+	}
+	add(all.Cut, "of %d of %d prompts the log holds the hashes of a part: what follows has nothing in common with any (telemetry.decisionLog.blockHashes is the most)", all.Cut, requests)
+	add(max(0, len(all.Seeds)-1), "the hashes are of %d seeds: prompts of different processes have nothing in common (telemetry.decisionLog.hashSeed makes them one)", len(all.Seeds))
+	return notes
+}
+
+// requestOf is what a decision tells of its request. Lengths are those that the engine counted, else those that the decision knew.
+func requestOf(d *decisionv1.Decision) trace.Decision {
+	r, o := d.GetRequest(), d.GetOutcome()
+	to := trace.Decision{
+		UnixNano: d.GetTimeUnixNano(), PromptTokens: whole(r.GetTokenCount()), OutputTokens: whole(o.GetCompletionTokens()), PromptBytes: whole(r.GetPromptBytes()),
+		Session: r.GetSession(), Hashes: r.GetBlockHashes(), BlockTokens: int(r.GetHashBlockTokens()), Text: r.GetHashesText(), Seed: r.GetHashSeed(), Cut: r.GetHashesCut(),
+	}
+	for _, t := range r.GetTokenizedPrompts() {
+		if t.GetTokens() > 0 {
+			to.PromptTokens = whole(t.GetTokens())
+			break
+		}
+	}
+	if o.GetPromptTokens() > 0 {
+		to.PromptTokens = whole(o.GetPromptTokens())
+	}
+	return to
+}
+
+func whole(v uint64) int { return int(min(v, math.MaxInt32)) }
+
+// Notes say what the plan's traces do not tell of their requests, each after the trace's name.
+func (p *Plan) Notes() (notes []string) {
+	seen := map[*trace.Trace]bool{}
+	for i := range p.Scenarios {
+		t := p.Scenarios[i].Trace
+		if t == nil || seen[t] {
+			continue
+		}
+		seen[t] = true
+		for _, note := range t.Notes {
+			notes = append(notes, t.Name+": "+note)
+		}
+	}
+	return notes
+}
