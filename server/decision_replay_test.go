@@ -62,7 +62,7 @@ schedulingProfiles: [{plugins: [{pluginRef: prefix-cache-affinity-filter}, {plug
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = s.Close() }()
+		t.Cleanup(func() { _ = s.Close() })
 		schedulers[hash] = s
 	}
 	begins := map[string][]uint64{}
