@@ -50,3 +50,11 @@ func (p *Pooled) FirstToken(_ time.Duration, r *fleet.Request) {
 
 // Done implements fleet.Picker. A request that an engine refused has had no first token.
 func (p *Pooled) Done(now time.Duration, r *fleet.Request) { p.FirstToken(now, r) }
+
+// InFlight is how many tokens it believes are to compute, on all engines.
+func (p *Pooled) InFlight() (tokens int) {
+	for _, n := range p.tokens {
+		tokens += n
+	}
+	return tokens
+}
