@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-epp/sluice/server/telemetry"
 	"github.com/sluice-epp/sluice/sim"
 	"github.com/sluice-epp/sluice/sim/engine"
+	"github.com/sluice-epp/sluice/sim/profile"
 )
 
 // EngineCommand runs a simulated vLLM.
@@ -22,6 +23,7 @@ type EngineCommand struct {
 	Model       []string `help:"Model name; further ones are aliases." default:"sim" placeholder:"NAME"`
 	Adapter     []string `help:"Name of a LoRA adapter to serve; may be repeated." placeholder:"NAME"`
 	Speed       float64  `help:"How many times faster than modelled everything takes place." default:"1"`
+	Profile     string   `help:"Measured costs of its steps, as 'sluice fit' writes them." type:"existingfile" placeholder:"FILE"`
 	BlockSize   int      `help:"Tokens per KV block." default:"16"`
 	Blocks      int      `help:"Number of KV blocks." default:"19208"`
 	MaxModelLen int      `help:"Longest prompt and answer together, in tokens (default: as the model's)." placeholder:"TOKENS"`
@@ -119,6 +121,20 @@ func (e *EngineCommand) Validate() error {
 	return e.Events.validate()
 }
 
+// openProfile reads a file of measured costs.
+func openProfile(path string) (profile.Profile, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return profile.Profile{}, fmt.Errorf("--profile: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	p, err := profile.Read(f)
+	if err != nil {
+		return p, fmt.Errorf("--profile: %s: %w", path, err)
+	}
+	return p, nil
+}
+
 // maxSpeed is how many times faster than modelled the engines can run: beyond it timers are too coarse.
 const maxSpeed = 10_000
 
@@ -134,6 +150,13 @@ func (e *EngineCommand) Run(i *interrupts) (err error) {
 		err = errors.Join(err, tracing.Close(last))
 	}()
 	params := sim.DefaultParams()
+	if e.Profile != "" {
+		p, err := openProfile(e.Profile)
+		if err != nil {
+			return err
+		}
+		p.Apply(&params)
+	}
 	params.BlockSize, params.NumBlocks, params.OffloadBlocks, params.HashSeed = e.BlockSize, e.Blocks, e.CPUBlocks, e.HashSeed
 	if e.MaxModelLen > 0 {
 		params.MaxModelLen = e.MaxModelLen

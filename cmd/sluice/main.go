@@ -27,6 +27,7 @@ type CLI struct {
 	Engine     EngineCommand     `cmd:"" help:"Run a simulated vLLM, for trying things out."`
 	Simulate   SimulateCommand   `cmd:"" help:"Compare configurations on a trace of requests, in virtual time."`
 	Replay     ReplayCommand     `cmd:"" help:"Make recorded decisions again, under the configuration that made them or another one."`
+	Fit        FitCommand        `cmd:"" help:"Find the costs of an engine's steps from measured times, for engine and simulate."`
 	Demo       DemoCommand       `cmd:"" help:"Run the whole path on this machine: engines, Sluice, a real Envoy, a chat workload."`
 	Explain    ExplainCommand    `cmd:"" help:"Say why a request went where it went, or where one would go."`
 	GateReport GateReportCommand `cmd:"" help:"Say from a decision log what the affinity gate saw and did, and what other bars would have done."`

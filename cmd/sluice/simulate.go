@@ -34,6 +34,7 @@ type SimulateCommand struct {
 	To        float64       `help:"Where in the trace to end, as a share of its span, 0 to 1." default:"1"`
 	Jitter    time.Duration `help:"Delay each request by up to so much, at random: traces whose times are rounded have bursts that never were (Mooncake's conversation trace: 3s)." default:"0s"`
 	KVTokens  int           `name:"kv-tokens" help:"KV cache of each engine, in tokens." default:"307200"`
+	Profile   string        `help:"Measured costs of the engines' steps, as 'sluice fit' writes them." type:"existingfile" placeholder:"FILE"`
 	Engine    []string      `help:"Endpoints that differ, counted from 0: N or N-M, then slower=FACTOR (every step takes so many times longer) and kv-tokens=TOKENS. May be repeated." sep:"none" placeholder:"N[-M]:KEY=VALUE,..."`
 	Shift     []string      `help:"A change in the middle of the run, at a share of its span: slower:at=0.5,endpoint=3,factor=3 or prompts:at=0.5,mean=78000,most=131072,rate=1 (prompts become as long on average; rate is by what the rate of requests changes) or burst:at=0.5,for=0.1,share=0.5,tokens=20000 (for a while a share of requests begins with the same prefix). May be repeated." sep:"none" placeholder:"KIND:KEY=VALUE,..."`
 	Seeds     int           `help:"Runs of each, with other random numbers; more than one give intervals." default:"1"`
@@ -206,6 +207,13 @@ func (s *SimulateCommand) scenario(name string) (simulate.Scenario, error) {
 	}
 	for range s.Endpoints {
 		scenario.Engines = append(scenario.Engines, simulate.Engine{KVTokens: s.KVTokens, Slower: 1})
+	}
+	if s.Profile != "" {
+		p, err := openProfile(s.Profile)
+		if err != nil {
+			return scenario, err
+		}
+		scenario.Profile = &p
 	}
 	for _, spec := range s.Engine {
 		if err := simulate.SetEngines(scenario.Engines, spec); err != nil {

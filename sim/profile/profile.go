@@ -60,7 +60,8 @@ func Read(r io.Reader) (Profile, error) {
 		}
 		return p, fmt.Errorf("profile: %w", err)
 	}
-	return p, p.validate()
+	err = p.validate()
+	return p, err
 }
 
 func (p *Profile) validate() error {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/sluice-epp/sluice/sim"
@@ -26,15 +27,17 @@ func key(s *Scenario, c *Candidate, seed int, digests *digests) string {
 		Model     sim.Params
 		Candidate string
 		Seed      int
-	}{Revision: Revision, Scenario: *s, Model: model(), Candidate: c.hash + c.behaviour, Seed: seed}
+	}{Revision: Revision, Scenario: *s, Model: s.model(), Candidate: c.hash + c.behaviour, Seed: seed}
 	decides.Scenario.Name, decides.Scenario.Load, decides.Scenario.To = "", 0, s.end()
 	if s.Trace != nil {
 		decides.Requests = digests.of(s.Trace)
 	} else {
 		decides.B2B = *s.B2B
 	}
-	decides.Scenario.Trace, decides.Scenario.B2B = nil, nil // nothing is written by its address
-	sum := sha256.Sum256(fmt.Appendf(nil, "%+v", decides))
+	// Nothing is written by its address. The model has what the profile says.
+	decides.Scenario.Trace, decides.Scenario.B2B, decides.Scenario.Profile = nil, nil, nil
+	text := strings.Replace(fmt.Sprintf("%+v", decides), "Profile:<nil> ", "", 1)
+	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:12])
 }
 

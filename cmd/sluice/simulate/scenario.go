@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-epp/sluice/sim"
 	"github.com/sluice-epp/sluice/sim/fleet"
+	"github.com/sluice-epp/sluice/sim/profile"
 	"github.com/sluice-epp/sluice/sim/trace"
 )
 
@@ -29,6 +30,8 @@ type Scenario struct {
 	Jitter time.Duration
 	// Engines are the endpoints.
 	Engines []Engine
+	// Profile is what was measured of all engines, in place of the model's own figures; it may be nil.
+	Profile *profile.Profile
 	// Pickers are how many replicas pick.
 	Pickers int
 	// Sight says how well they see the engines.
@@ -131,7 +134,7 @@ func (s *Scenario) params(t *trace.Trace) []sim.Params {
 	}
 	all := make([]sim.Params, len(s.Engines))
 	for i, e := range s.Engines {
-		p := model()
+		p := s.model()
 		p.BlockSize = t.BlockTokens
 		p.NumBlocks = max(1, e.KVTokens/p.BlockSize)
 		p.MaxModelLen = min(longest, p.NumBlocks*p.BlockSize)
@@ -140,9 +143,12 @@ func (s *Scenario) params(t *trace.Trace) []sim.Params {
 	return all
 }
 
-// model is the engine without what a scenario says.
-func model() sim.Params {
+// model is the engine without what a trace says.
+func (s *Scenario) model() sim.Params {
 	p := sim.DefaultParams()
 	p.MaxWaiting = 1 << 20
+	if s.Profile != nil {
+		s.Profile.Apply(&p)
+	}
 	return p
 }
