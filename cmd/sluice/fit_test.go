@@ -22,10 +22,10 @@ func measuredTable(t *testing.T) string {
 		p := float64(100 + 120*i)
 		fmt.Fprintf(&b, "%g,0,%g\n", p, 2e3*(c.Base+c.PrefillToken*p+c.Attention*p*p/2)*(1+0.002*float64(i%5-2)))
 	}
-	return writeFile(t, "measured.csv", b.String())
+	return fitFile(t, "measured.csv", b.String())
 }
 
-func writeFile(t *testing.T, name, text string) string {
+func fitFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -72,8 +72,8 @@ func TestFitMakesAProfile(t *testing.T) {
 }
 
 func TestFitFaults(t *testing.T) {
-	few := writeFile(t, "few.csv", "prompt_tokens,cached_tokens,ttft_ms,in_flight\n10,0,5,0\n10,0,5,1\n")
-	bad := writeFile(t, "bad.yaml", "cost: {bass: 1}")
+	few := fitFile(t, "few.csv", "prompt_tokens,cached_tokens,ttft_ms,in_flight\n10,0,5,0\n10,0,5,1\n")
+	bad := fitFile(t, "bad.yaml", "cost: {bass: 1}")
 	for args, want := range map[string]string{
 		"":                              "name a table of samples, or a decision log with --log",
 		few:                             "1 measured times are too few: a fit needs 8; 1: came while other requests waited",
