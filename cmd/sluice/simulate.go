@@ -49,6 +49,7 @@ type SimulateCommand struct {
 	Requests  int           `name:"b2b-requests" help:"Requests of the b2b workload." default:"5000"`
 	Capacity  bool          `name:"find-capacity" help:"Search the highest speed, or rate of b2b, at which 90 % of the requests meet the SLO, instead of running at the one given. It is where the search begins; a good guess saves time. Runs with one seed."`
 	Workers   int           `help:"Runs at a time (default: one per core)." default:"0"`
+	HTML      string        `name:"html" help:"Write a page with tables and plots to a file." type:"path" placeholder:"FILE"`
 	JSON      string        `name:"json" help:"Write all figures to a file, as JSON; - is the standard output." placeholder:"FILE"`
 }
 
@@ -65,7 +66,7 @@ late and as incomplete as the flags say. Examples:
   sluice simulate --trace b2b --policy llm-d --policy llm-d-gate:penalty=5000,index=approx
   sluice simulate --trace conversation_trace.jsonl --jitter 3s --speed 2 --kv-tokens 2400000
   sluice simulate --trace b2b --engine 6-7:slower=2,kv-tokens=100000 --shift slower:at=0.5,endpoint=3,factor=3
-  sluice simulate --grid grid.yaml --results grid.jsonl
+  sluice simulate --grid grid.yaml --results grid.jsonl --html grid.html
 
 A grid runs every candidate in every scenario with every seed. With --results it can be stopped and goes on where it was. Lists
 in a scenario are multiplied out; all keys are in docs/simulate.md. Example of a grid file:
@@ -94,6 +95,8 @@ func (s *SimulateCommand) Validate() error {
 		return fmt.Errorf("--to: must be above --from, got %v", s.To)
 	case s.Workers < 0:
 		return fmt.Errorf("--workers: must be >= 0, got %d", s.Workers)
+	case s.Capacity && s.HTML != "":
+		return errors.New("--html: must be absent with --find-capacity, which has nothing to plot")
 	case s.Capacity && s.Results != "":
 		return errors.New("--results: must be absent with --find-capacity, which keeps no runs")
 	case s.Limit < 0:
@@ -246,6 +249,11 @@ func (s *SimulateCommand) capacities(ctx context.Context, plan *simulate.Plan, r
 }
 
 func (s *SimulateCommand) report(rows []simulate.Row) error {
+	if s.HTML != "" {
+		if err := writeFile("--html", s.HTML, func(w io.Writer) error { return simulate.WriteHTML(w, rows) }); err != nil {
+			return err
+		}
+	}
 	if s.JSON != "" {
 		if err := s.writeJSON(func(w io.Writer) error { return simulate.WriteJSON(w, rows) }); err != nil || s.JSON == "-" {
 			return err

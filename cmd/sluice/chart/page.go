@@ -11,6 +11,8 @@ type Page struct {
 	Title, Lead string
 	// Sections follow.
 	Sections []Section
+	// Wide gives tables and plots the width of a large window.
+	Wide bool
 }
 
 // Section is a part of a page. What is empty is left out.
@@ -19,9 +21,15 @@ type Section struct {
 	Title string
 	// Text are its paragraphs.
 	Text []string
-	// Plots are below them, and then Table.
-	Plots []Plot
-	Table *Table
+	// Legend says what the colours of small plots stand for.
+	Legend []Key
+	// Plots are below them, small ones beside each other with Figures, and then Table.
+	Plots   []Plot
+	Figures []template.HTML
+	Table   *Table
+	// More is a table that is shown where somebody asks for it, by the title that MoreTitle is.
+	More      *Table
+	MoreTitle string
 	// Code is what may be copied.
 	Code string
 }
@@ -32,10 +40,31 @@ type Table struct {
 	Rows [][]string
 }
 
+// Wide are the plots that take the whole width.
+func (s *Section) Wide() []Plot { return s.sized(false) }
+
+// Small are the plots that stand beside each other.
+func (s *Section) Small() []Plot { return s.sized(true) }
+
+func (s *Section) sized(small bool) []Plot {
+	var all []Plot
+	for _, p := range s.Plots {
+		if p.Small == small {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// Keys is the legend.
+func (s *Section) Keys() template.HTML { return Legend(s.Legend) }
+
 // Write writes the page.
 func (p *Page) Write(w io.Writer) error { return pageTemplate.Execute(w, p) }
 
-var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
+var pageTemplate = template.Must(template.New("page").Parse(`{{define "table"}}<div class="wide"><table><thead><tr>{{range .Head}}<th>{{.}}</th>{{end}}</tr></thead><tbody>
+{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
+{{end}}</tbody></table></div>{{end}}<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{.Title}}</title>
 <style>
@@ -49,19 +78,22 @@ figure { margin: 1.2rem 0 } figcaption { font-weight: 600 } svg { width: 100%; h
 table { border-collapse: collapse; font-variant-numeric: tabular-nums } th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid var(--grid) }
 th:first-child, td:first-child { text-align: left; padding-left: 0 } th { color: var(--faint); font-weight: 500 } .wide { overflow-x: auto }
 pre { padding: .8rem; border: 1px solid var(--grid); overflow-x: auto }
-text { font: 11px system-ui, sans-serif; fill: var(--faint) } .name { fill: var(--ink) } .grid { stroke: var(--grid) } .mark { stroke: var(--faint); stroke-dasharray: 4 3 }
+text { stroke: none; font: 11px system-ui, sans-serif; fill: var(--faint) } .name { fill: var(--ink) } .grid { stroke: var(--grid) } .mark { stroke: var(--faint); stroke-dasharray: 4 3 }
 path[class^=s] { fill: none; stroke-width: 2 } .legend span { margin-right: 1rem } .legend span::before { content: "— "; font-weight: 700 }
 .s0 { stroke: var(--c0) } .s1 { stroke: var(--c1) } .s2 { stroke: var(--c2) } .s3 { stroke: var(--c3) } .s4 { stroke: var(--c4) } .s5 { stroke: var(--c5) } .s6 { stroke: var(--c6) } .s7 { stroke: var(--c7) }
 .d0 { fill: var(--c0) } .d1 { fill: var(--c1) } .d2 { fill: var(--c2) } .d3 { fill: var(--c3) } .d4 { fill: var(--c4) } .d5 { fill: var(--c5) } .d6 { fill: var(--c6) } .d7 { fill: var(--c7) }
 .l0 { color: var(--c0) } .l1 { color: var(--c1) } .l2 { color: var(--c2) } .l3 { color: var(--c3) } .l4 { color: var(--c4) } .l5 { color: var(--c5) } .l6 { color: var(--c6) } .l7 { color: var(--c7) }
-</style></head><body>
+.dashed { stroke-dasharray: 5 3 } .rail { fill: var(--grid) } .interval { stroke: var(--ink); fill: none; stroke-width: 1.5 } .bar.dashed { opacity: .6 }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 0 1.5rem } .plots figure { margin: .6rem 0 }
+th, td { white-space: nowrap } details { margin: .6rem 0 } summary { cursor: pointer; color: var(--faint) } .across { max-width: 88rem } .across p { max-width: 60rem }
+</style></head><body{{if .Wide}} class="across"{{end}}>
 <h1>{{.Title}}</h1>{{with .Lead}}<p>{{.}}</p>{{end}}
 {{range .Sections}}<section>{{with .Title}}<h2>{{.}}</h2>{{end}}
 {{range .Text}}<p>{{.}}</p>{{end}}
-{{range .Plots}}{{.SVG}}{{end}}
-{{with .Table}}<div class="wide"><table><thead><tr>{{range .Head}}<th>{{.}}</th>{{end}}</tr></thead><tbody>
-{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
-{{end}}</tbody></table></div>{{end}}
+{{range .Wide}}{{.SVG}}{{end}}
+{{if .Legend}}{{.Keys}}{{end}}{{if or .Small .Figures}}<div class="plots">{{range .Small}}{{.SVG}}{{end}}{{range .Figures}}{{.}}{{end}}</div>{{end}}
+{{with .Table}}{{template "table" .}}{{end}}
+{{if .More}}<details><summary>{{.MoreTitle}}</summary>{{template "table" .More}}</details>{{end}}
 {{with .Code}}<pre>{{.}}</pre>{{end}}</section>
 {{end}}</body></html>
 `))

@@ -22,6 +22,20 @@ type Line struct {
 	Steps bool
 	// Dots draws its points alone.
 	Dots bool
+	// Marked draws its points beside the line, with whiskers as long as Halves says on either side, by point.
+	Marked bool
+	Halves []float64
+	// Colour is 1 and the number of its colour; 0: its place among the lines says it. From the ninth on colours come again,
+	// dashed.
+	Colour int
+}
+
+// colour is the number of a line's colour.
+func (l *Line) colour(place int) int {
+	if l.Colour > 0 {
+		return l.Colour - 1
+	}
+	return place
 }
 
 // Mark is a vertical line at a value of the x axis.
@@ -47,14 +61,36 @@ type Plot struct {
 	// Lines and Marks are what is drawn.
 	Lines []Line
 	Marks []Mark
+	// TicksX are the values to write along the x axis; none: round ones.
+	TicksX []float64
+	// Small draws it for a place beside others, without a legend: the section has one.
+	Small bool
 }
 
-// The size of a plot and of what is around its axes.
+// The size of a plot and of what is around its axes. Small ones have the letters of large ones, so that they are as easy to read
+// in half the width.
 const (
-	width, height            = 720, 300
+	wideWidth, wideHeight    = 720, 300
+	smallWidth, smallHeight  = 420, 240
 	left, right, top, bottom = 64, 16, 12, 44
 	colours                  = 8
 )
+
+func (p *Plot) size() (width, height int) {
+	if p.Small {
+		return smallWidth, smallHeight
+	}
+	return wideWidth, wideHeight
+}
+
+// class is the class of a colour: stroke s, fill d, letters l.
+func class(kind string, colour int) string {
+	name := fmt.Sprintf("%s%d", kind, colour%colours)
+	if colour/colours%2 == 1 {
+		name += " dashed"
+	}
+	return name
+}
 
 // axis maps values to places.
 type axis struct {
@@ -114,15 +150,20 @@ func (p *Plot) axes() (x, y axis) {
 	if least <= 0 {
 		least = 1
 	}
-	x = axis{low: math.Inf(1), high: math.Inf(-1), from: left, to: width - right, log: p.LogX, least: least, format: p.FormatX}
-	y = axis{low: math.Inf(1), high: math.Inf(-1), from: height - bottom, to: top, log: p.LogY, least: least, format: p.FormatY}
+	width, height := p.size()
+	x = axis{low: math.Inf(1), high: math.Inf(-1), from: left, to: float64(width - right), log: p.LogX, least: least, format: p.FormatX}
+	y = axis{low: math.Inf(1), high: math.Inf(-1), from: float64(height - bottom), to: top, log: p.LogY, least: least, format: p.FormatY}
 	for _, l := range p.Lines {
-		for _, pt := range l.Points {
+		for i, pt := range l.Points {
 			if finite(pt.X) && finite(pt.Y) {
+				half := l.half(i)
 				x.low, x.high = min(x.low, x.scale(pt.X)), max(x.high, x.scale(pt.X))
-				y.low, y.high = min(y.low, y.scale(pt.Y)), max(y.high, y.scale(pt.Y))
+				y.low, y.high = min(y.low, y.scale(pt.Y-half)), max(y.high, y.scale(pt.Y+half))
 			}
 		}
+	}
+	for _, v := range p.TicksX {
+		x.low, x.high = min(x.low, x.scale(v)), max(x.high, x.scale(v))
 	}
 	for _, m := range p.Marks {
 		if finite(m.X) {
@@ -152,10 +193,15 @@ func (p *Plot) axes() (x, y axis) {
 // SVG draws the plot.
 func (p *Plot) SVG() template.HTML {
 	x, y := p.axes()
+	width, height := p.size()
 	var b strings.Builder
 	fmt.Fprintf(&b, `<figure><figcaption>%s</figcaption><svg viewBox="0 0 %d %d" role="img" aria-label="%s">`,
 		html.EscapeString(p.Title), width, height, html.EscapeString(p.Title))
-	for _, v := range x.ticks() {
+	ticks := p.TicksX
+	if ticks == nil {
+		ticks = x.ticks()
+	}
+	for _, v := range ticks {
 		fmt.Fprintf(&b, `<path class="grid" d="M%.1f %dV%d"/><text class="tick" text-anchor="middle" x="%.1f" y="%d">%s</text>`,
 			x.at(v), top, height-bottom, x.at(v), height-bottom+16, html.EscapeString(x.format(v)))
 	}
@@ -171,29 +217,55 @@ func (p *Plot) SVG() template.HTML {
 			x.at(m.X), top, height-bottom, x.at(m.X)+3, top+10+12*(i%4), html.EscapeString(m.Name))
 	}
 	for i, l := range p.Lines {
-		l.draw(&b, &x, &y, i%colours)
+		l.draw(&b, &x, &y, l.colour(i))
 	}
 	b.WriteString(`</svg>`)
-	if len(p.Lines) > 1 {
-		b.WriteString(`<p class="legend">`)
+	if len(p.Lines) > 1 && !p.Small {
+		legend := make([]Key, len(p.Lines))
 		for i, l := range p.Lines {
-			fmt.Fprintf(&b, `<span class="l%d">%s</span> `, i%colours, html.EscapeString(l.Name))
+			legend[i] = Key{l.Name, l.colour(i)}
 		}
-		b.WriteString(`</p>`)
+		b.WriteString(string(Legend(legend)))
 	}
 	b.WriteString(`</figure>`)
 	return template.HTML(b.String()) //nolint:gosec // every text in it is escaped above
 }
 
+// Key is an entry of a legend: a name and the number of its colour.
+type Key struct {
+	Name   string
+	Colour int
+}
+
+// Legend writes which colour stands for what.
+func Legend(all []Key) template.HTML {
+	var b strings.Builder
+	b.WriteString(`<p class="legend">`)
+	for _, k := range all {
+		fmt.Fprintf(&b, `<span class="%s">%s</span> `, class("l", k.Colour), html.EscapeString(k.Name))
+	}
+	b.WriteString(`</p>`)
+	return template.HTML(b.String()) //nolint:gosec // every text in it is escaped above
+}
+
+// half is half of the interval of a point.
+func (l *Line) half(point int) float64 {
+	if l.Marked && point < len(l.Halves) && finite(l.Halves[point]) {
+		return l.Halves[point]
+	}
+	return 0
+}
+
 func (l *Line) draw(b *strings.Builder, x, y *axis, colour int) {
 	var d strings.Builder
-	for _, pt := range l.Points {
+	for i, pt := range l.Points {
 		if !finite(pt.X) || !finite(pt.Y) {
 			continue
 		}
-		switch px, py := x.at(pt.X), y.at(pt.Y); {
+		px, py := x.at(pt.X), y.at(pt.Y)
+		switch {
 		case l.Dots:
-			fmt.Fprintf(b, `<circle class="d%d" cx="%.1f" cy="%.1f" r="2"/>`, colour, px, py)
+			fmt.Fprintf(b, `<circle class="%s" cx="%.1f" cy="%.1f" r="2"/>`, class("d", colour), px, py)
 		case d.Len() == 0:
 			fmt.Fprintf(&d, "M%.1f %.1f", px, py)
 		case l.Steps:
@@ -201,8 +273,16 @@ func (l *Line) draw(b *strings.Builder, x, y *axis, colour int) {
 		default:
 			fmt.Fprintf(&d, "L%.1f %.1f", px, py)
 		}
+		if l.Marked {
+			half := l.half(i)
+			if half > 0 {
+				fmt.Fprintf(b, `<path class="%s" d="M%.1f %.1fV%.1f"/>`, class("s", colour), px, y.at(pt.Y-half), y.at(pt.Y+half))
+			}
+			fmt.Fprintf(b, `<circle class="%s" cx="%.1f" cy="%.1f" r="3"><title>%s: %s</title></circle>`, class("d", colour), px, py,
+				html.EscapeString(l.Name), html.EscapeString(y.format(pt.Y)))
+		}
 	}
 	if d.Len() > 0 {
-		fmt.Fprintf(b, `<path class="s%d" d="%s"><title>%s</title></path>`, colour, d.String(), html.EscapeString(l.Name))
+		fmt.Fprintf(b, `<path class="%s" d="%s"><title>%s</title></path>`, class("s", colour), d.String(), html.EscapeString(l.Name))
 	}
 }

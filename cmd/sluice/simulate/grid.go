@@ -333,6 +333,9 @@ func (r *gridReader) scenarios(at string, e scenarioEntry) []Scenario {
 	}
 	r.workload(at, &base, &e)
 	all := r.loads(at, base, &e)
+	for i := range all {
+		all[i].Family = base.Name // and from here on what else they are called by
+	}
 	all = product(all, e.Endpoints, []int{8}, func(s *Scenario, n int) string {
 		s.Engines = make([]Engine, max(0, min(n, maxEngines+1)))
 		return fmt.Sprintf("%d endpoints", n)
@@ -441,13 +444,13 @@ func (r *gridReader) loads(at string, base Scenario, e *scenarioEntry) []Scenari
 	case len(e.Rate) > 0:
 		return product([]Scenario{base}, e.Rate, nil, func(s *Scenario, v float64) string {
 			set(s, v)
-			s.Load = v / or(e.Capacity, math.Inf(1))
+			s.Load, s.Axis, s.Value = v/or(e.Capacity, math.Inf(1)), "requests per second", v
 			return fmt.Sprintf("%v/s", v)
 		})
 	case len(e.Load) > 0:
 		return product([]Scenario{base}, e.Load, nil, func(s *Scenario, v float64) string {
 			set(s, v**e.Capacity)
-			s.Load = v
+			s.Load, s.Axis, s.Value = v, "load, % of capacity", 100*v
 			return fmt.Sprintf("%.4g %%", 100*v)
 		})
 	}
@@ -456,7 +459,7 @@ func (r *gridReader) loads(at string, base Scenario, e *scenarioEntry) []Scenari
 			set(s, v)
 		}
 		if len(e.Speed) > 0 {
-			s.Load = v / or(e.Capacity, math.Inf(1))
+			s.Load, s.Axis, s.Value = v/or(e.Capacity, math.Inf(1)), "speed", v
 		}
 		return fmt.Sprintf("×%v", v)
 	})
@@ -473,6 +476,7 @@ func product[T any](all []Scenario, values, otherwise []T, with func(*Scenario, 
 			changed := s
 			if name := with(&changed, v); len(values) > 1 {
 				changed.Name += " " + name
+				changed.Family += " " + name
 			}
 			next = append(next, changed)
 		}

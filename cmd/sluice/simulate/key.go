@@ -28,7 +28,8 @@ func key(s *Scenario, c *Candidate, seed int, digests *digests) string {
 		Candidate string
 		Seed      int
 	}{Revision: Revision, Scenario: *s, Model: s.model(), Candidate: c.hash + c.behaviour, Seed: seed}
-	decides.Scenario.Name, decides.Scenario.Load, decides.Scenario.To = "", 0, s.end()
+	d := &decides.Scenario
+	d.Name, d.Family, d.Axis, d.Value, d.Load, d.To = "", "", "", 0, 0, s.end()
 	if s.Trace != nil {
 		decides.Requests = digests.of(s.Trace)
 	} else {

@@ -18,8 +18,8 @@ import (
 type Row struct {
 	// Scenario and Candidate name them.
 	Scenario, Candidate string
-	// Load is what share of the fleet's capacity the scenario asks for; 0 where that is not known.
-	Load float64
+	// In is the scenario.
+	In *Scenario
 	// Runs are those of the seeds that are done, in their order.
 	Runs []*Line
 	// Missing is how many are not done.
@@ -31,7 +31,7 @@ func (p *Plan) Rows(results *Results) []Row {
 	var rows []Row
 	for _, r := range p.Runs() {
 		if r.Seed == 1 {
-			rows = append(rows, Row{Scenario: r.Scenario.Name, Candidate: r.Candidate.Name, Load: r.Scenario.Load})
+			rows = append(rows, Row{Scenario: r.Scenario.Name, Candidate: r.Candidate.Name, In: r.Scenario})
 		}
 		row := &rows[len(rows)-1]
 		if line := results.Get(r.Key); line != nil {
@@ -207,6 +207,14 @@ func table(group []Row, cells int) []string {
 	return display.Table(columns, lines, cells, false)
 }
 
+// load is what share of the fleet's capacity the scenario asks for; 0 where that is not known.
+func (r *Row) load() float64 {
+	if r.In == nil {
+		return 0
+	}
+	return r.In.Load
+}
+
 // cell is a figure in a table, as "1.234 ±0.010*". The mark has a place of its own, so that digits stand below each other.
 func (r *Row) cell(f *figure, mark string) string {
 	if len(r.Runs) == 0 {
@@ -241,7 +249,7 @@ func WriteJSON(w io.Writer, rows []Row) error {
 		from := len(all)
 		for i := range group {
 			r := &group[i]
-			o := out{r.Scenario, r.Candidate, r.Load, len(r.Runs), r.Missing, 0, map[string]Estimate{}, map[string]string{}, r.Runs}
+			o := out{r.Scenario, r.Candidate, r.load(), len(r.Runs), r.Missing, 0, map[string]Estimate{}, map[string]string{}, r.Runs}
 			for _, l := range r.Runs {
 				o.Took += l.Took
 			}

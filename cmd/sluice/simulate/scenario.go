@@ -16,6 +16,10 @@ import (
 type Scenario struct {
 	// Name is unique in a plan.
 	Name string
+	// Family is what scenarios share that differ in nothing but their load, and Axis what that load is, such as "speed"; both may
+	// be empty. Value is how much it is.
+	Family, Axis string
+	Value        float64
 	// Trace are the requests; nil: those of B2B, drawn anew with each seed.
 	Trace *trace.Trace
 	// B2B is the synthetic workload.
