@@ -48,6 +48,11 @@ func TestSimulate(t *testing.T) {
 	if after, err := os.ReadFile(results); err != nil || code != 0 || again != stdout || string(after) != string(before) {
 		t.Errorf("exit %d, printed\n%s\n%v", code, again, err)
 	}
+	html := filepath.Join(t.TempDir(), "report.html")
+	code, _, stderr = captured(t, append(args, "--html", html)...)
+	if page, err := os.ReadFile(html); err != nil || code != 0 || !strings.Contains(string(page), "<h2>b2b, by load</h2>") || !strings.Contains(string(page), "<svg") {
+		t.Errorf("%v: exit %d, said %q", err, code, stderr)
+	}
 	code, stdout, _ = captured(t, append(args, "--json", "-")...)
 	if code != 0 || !strings.HasPrefix(stdout, "[") || !strings.Contains(stdout, `"ttft_mean_s"`) {
 		t.Errorf("exit %d, printed %s", code, stdout)
@@ -67,6 +72,7 @@ func TestSimulateFaults(t *testing.T) {
 		"--trace b2b --shift slowr":                 `--shift: slowr: must be one of slower, prompts, burst, got "slowr" (did you mean "slower"?)`,
 		"--trace b2b --shift slower:endpoint=8":     "scenario b2b: shift 1: slower: endpoint: must be from 0 to 7, got 8",
 		"--trace b2b --policy rnadom":               `--policy: unknown policy "rnadom" (did you mean "random"?)`,
+		"--trace b2b --html /nowhere/x.html":        "--html: open /nowhere/x.html",
 		"--trace b2b --json /nowhere/x.json":        "--json: open /nowhere/x.json",
 		"--grid /nowhere/grid.yaml":                 "--grid: open /nowhere/grid.yaml",
 		"--grid " + grid + " --speed 2":             "--speed: must be absent with --grid",

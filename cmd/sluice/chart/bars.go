@@ -31,9 +31,11 @@ func Bars(title string, whole float64, all []Bar) template.HTML {
 	const each = 22
 	most := whole
 	for _, b := range all {
-		most = max(most, b.Value+b.Half)
+		if finite(b.Value + b.Half) {
+			most = max(most, b.Value+b.Half)
+		}
 	}
-	if !(most > 0) || !finite(most) {
+	if !(most > 0) {
 		most = 1
 	}
 	at := func(v float64) float64 {

@@ -3,7 +3,9 @@ package chart_test
 import (
 	"bytes"
 	"encoding/xml"
+	"html/template"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -80,5 +82,67 @@ func TestPage(t *testing.T) {
 	}
 	if strings.Contains(page, "http") {
 		t.Error("the page wants something from elsewhere")
+	}
+}
+
+func TestSmallPlot(t *testing.T) {
+	p := chart.Plot{
+		Title: "by load", Small: true, LogY: true, Least: 0.01, TicksX: []float64{0, 5, 10}, FormatX: func(v float64) string { return "at " + strconv.Itoa(int(v)) },
+		Lines: []chart.Line{
+			{Name: "a", Marked: true, Points: []chart.Point{{0, 1}, {10, 10}}, Halves: []float64{0.5, math.NaN()}},
+			{Name: "b", Colour: 12, Points: []chart.Point{{0, 2}, {5, 3}}},
+		},
+	}
+	svg := string(p.SVG())
+	found := parse(t, svg)
+	if found["circle"] != 2 || found["path"] != 3+5+3 || strings.Contains(svg, "legend") || strings.Contains(svg, "NaN") {
+		t.Errorf("%v in %s", found, svg)
+	}
+	for _, want := range []string{`viewBox="0 0 420 240"`, `class="s3 dashed"`, ">at 10<", ">5<", `text-anchor="end" x="404.0"`} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("no %s in %s", want, svg)
+		}
+	}
+	legend := string(chart.Legend([]chart.Key{{"<a>", 0}, {"b", 11}}))
+	if parse(t, legend)["span"] != 2 || !strings.Contains(legend, `class="l3 dashed"`) {
+		t.Error(legend)
+	}
+}
+
+func TestBars(t *testing.T) {
+	bars := string(chart.Bars("goodput", 1, []chart.Bar{
+		{Name: "<b>", Value: 0.5, Half: 0.25, Text: "50 %"}, {Name: "a name that is longer than there is room for", Colour: 9, Value: 2}, {Value: math.NaN()},
+	}))
+	found := parse(t, bars)
+	if found["rect"] != 6 || found["path"] != 1 || strings.Contains(bars, "NaN") || !strings.Contains(bars, "a name that …is room for") && !strings.Contains(bars, "…") {
+		t.Errorf("%v in %s", found, bars)
+	}
+	if !strings.Contains(bars, `width="46.5"`) || !strings.Contains(bars, `width="186.0"`) { // a quarter, and the longest
+		t.Error(bars)
+	}
+	if empty := string(chart.Bars("none", 0, []chart.Bar{{Name: "a"}})); strings.Contains(empty, "NaN") {
+		t.Error(empty)
+	}
+	strips := string(chart.Strips("prefill", []chart.Strip{{Name: "a", Shares: []float64{0.25, 0.25, 0.5, 0}, Text: "2.00"}, {Name: "none"}}))
+	if found := parse(t, strips); found["rect"] != 4 || !strings.Contains(strips, `height="14.0"`) || !strings.Contains(strips, `height="28.0"`) {
+		t.Error(strips)
+	}
+}
+
+func TestTableClasses(t *testing.T) {
+	var b bytes.Buffer
+	p := chart.Page{Wide: true, Sections: []chart.Section{{
+		Legend:  []chart.Key{{"a", 0}},
+		Plots:   []chart.Plot{{Title: "small", Small: true}, {Title: "wide"}},
+		Figures: []template.HTML{chart.Bars("bars", 1, nil)},
+		More:    &chart.Table{Head: []string{"h"}, Rows: [][]string{{"1", "2"}, {"3"}}, Classes: [][]string{{"", "best"}}}, MoreTitle: "the <rest>",
+	}}}
+	if err := p.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`<body class="across">`, `<td class="best">2</td>`, "<td>3</td>", "<summary>the &lt;rest&gt;</summary>", `<div class="plots"><figure><figcaption>small`, "bars</figcaption>"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %s in the page", want)
+		}
 	}
 }

@@ -38,6 +38,26 @@ type Section struct {
 type Table struct {
 	Head []string
 	Rows [][]string
+	// Classes may say by row and column that a cell is the "best" or "near" it.
+	Classes [][]string
+}
+
+// Cell is one of a table.
+type Cell struct{ Text, Class string }
+
+// Cells are a table's by rows.
+func (t *Table) Cells() [][]Cell {
+	all := make([][]Cell, len(t.Rows))
+	for i, row := range t.Rows {
+		all[i] = make([]Cell, len(row))
+		for j, text := range row {
+			all[i][j].Text = text
+			if i < len(t.Classes) && j < len(t.Classes[i]) {
+				all[i][j].Class = t.Classes[i][j]
+			}
+		}
+	}
+	return all
 }
 
 // Wide are the plots that take the whole width.
@@ -63,7 +83,7 @@ func (s *Section) Keys() template.HTML { return Legend(s.Legend) }
 func (p *Page) Write(w io.Writer) error { return pageTemplate.Execute(w, p) }
 
 var pageTemplate = template.Must(template.New("page").Parse(`{{define "table"}}<div class="wide"><table><thead><tr>{{range .Head}}<th>{{.}}</th>{{end}}</tr></thead><tbody>
-{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
+{{range .Cells}}<tr>{{range .}}<td{{with .Class}} class="{{.}}"{{end}}>{{.Text}}</td>{{end}}</tr>
 {{end}}</tbody></table></div>{{end}}<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{.Title}}</title>
@@ -85,7 +105,8 @@ path[class^=s] { fill: none; stroke-width: 2 } .legend span { margin-right: 1rem
 .l0 { color: var(--c0) } .l1 { color: var(--c1) } .l2 { color: var(--c2) } .l3 { color: var(--c3) } .l4 { color: var(--c4) } .l5 { color: var(--c5) } .l6 { color: var(--c6) } .l7 { color: var(--c7) }
 .dashed { stroke-dasharray: 5 3 } .rail { fill: var(--grid) } .interval { stroke: var(--ink); fill: none; stroke-width: 1.5 } .bar.dashed { opacity: .6 }
 .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 0 1.5rem } .plots figure { margin: .6rem 0 }
-th, td { white-space: nowrap } details { margin: .6rem 0 } summary { cursor: pointer; color: var(--faint) } .across { max-width: 88rem } .across p { max-width: 60rem }
+th, td { white-space: nowrap } details { margin: .6rem 0 } summary { cursor: pointer; color: var(--faint) } .legend span { display: inline-block }
+.best { font-weight: 700 } .near { text-decoration: underline dotted; text-underline-offset: 3px } .across { max-width: 90rem } .across table { font-size: 13px } .across th, .across td { padding: .2rem .45rem } .across p { max-width: 60rem }
 </style></head><body{{if .Wide}} class="across"{{end}}>
 <h1>{{.Title}}</h1>{{with .Lead}}<p>{{.}}</p>{{end}}
 {{range .Sections}}<section>{{with .Title}}<h2>{{.}}</h2>{{end}}

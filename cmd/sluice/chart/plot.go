@@ -115,13 +115,19 @@ func (a *axis) at(v float64) float64 {
 	return a.from + (a.scale(v)-a.low)/(a.high-a.low)*(a.to-a.from)
 }
 
-// ticks are the values to write: powers of ten, or round steps.
+// ticks are the values to write: powers of ten, with what is between them where there are few, or round steps.
 func (a *axis) ticks() []float64 {
 	var all []float64
 	if a.log {
+		steps := []float64{1}
+		if a.high-a.low < 2 {
+			steps = []float64{1, 2, 5}
+		}
 		for e := math.Floor(a.low); e <= a.high+1e-9 && len(all) < 20; e++ {
-			if e >= a.low-1e-9 {
-				all = append(all, math.Pow(10, e))
+			for _, f := range steps {
+				if v := e + math.Log10(f); v >= a.low-1e-9 && v <= a.high+1e-9 {
+					all = append(all, f*math.Pow(10, e))
+				}
 			}
 		}
 		return all
@@ -202,8 +208,12 @@ func (p *Plot) SVG() template.HTML {
 		ticks = x.ticks()
 	}
 	for _, v := range ticks {
-		fmt.Fprintf(&b, `<path class="grid" d="M%.1f %dV%d"/><text class="tick" text-anchor="middle" x="%.1f" y="%d">%s</text>`,
-			x.at(v), top, height-bottom, x.at(v), height-bottom+16, html.EscapeString(x.format(v)))
+		anchor := "middle"
+		if text := x.format(v); len(text) > 3 && x.at(v) > float64(width-right-8) { // the last one ends where the plot does
+			anchor = "end"
+		}
+		fmt.Fprintf(&b, `<path class="grid" d="M%.1f %dV%d"/><text class="tick" text-anchor="%s" x="%.1f" y="%d">%s</text>`,
+			x.at(v), top, height-bottom, anchor, x.at(v), height-bottom+16, html.EscapeString(x.format(v)))
 	}
 	for _, v := range y.ticks() {
 		fmt.Fprintf(&b, `<path class="grid" d="M%d %.1fH%d"/><text class="tick" text-anchor="end" x="%d" y="%.1f">%s</text>`,

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/sluice-epp/sluice/cmd/sluice/chart"
+	"github.com/sluice-epp/sluice/cmd/sluice/display"
 	"github.com/sluice-epp/sluice/sim/fleet"
 )
 
@@ -46,7 +47,7 @@ func lead(rows []Row) string {
 		names = append(names, b)
 	}
 	sort.Strings(names)
-	return text + " Simulated by sluice " + strings.Join(names, ", ") + ". A * marks the best of a scenario, a = those whose interval and the best one's overlap."
+	return text + " Simulated by sluice " + strings.Join(names, ", ") + ". Of each scenario the best figure is bold; a dotted line is below those whose interval and the best one's overlap."
 }
 
 // meanings are what somebody needs who sees the page without its documentation.
@@ -96,9 +97,6 @@ func section(group []Row) chart.Section {
 	}
 	s.Plots = []chart.Plot{quantiles(group, shown), over(group, shown), hits(group, shown)}
 	s.Figures = []template.HTML{goodput(group, shown), prefill(group, shown)}
-	if verdicts := verdictTable(group); verdicts != nil {
-		s.Figures = append(s.Figures, verdicts...)
-	}
 	return s
 }
 
@@ -149,25 +147,78 @@ func (s *Scenario) describe() string {
 	return text + fmt.Sprintf(". SLO: TTFT %v, TPOT %v.", s.Objective.TTFT, s.Objective.TPOT)
 }
 
-func htmlTable(group []Row, short bool) *chart.Table {
+// htmlTable has the figures of the table for terminals, or all of them and the gates' verdicts.
+func htmlTable(group []Row, brief bool) *chart.Table {
 	t := &chart.Table{Head: []string{"candidate", "runs"}}
 	var shown []*figure
 	var marked [][]string
 	for i := range figures {
-		if f := &figures[i]; f.shown || !short {
+		if f := &figures[i]; f.shown || !brief {
 			shown, marked = append(shown, f), append(marked, marks(group, f))
-			t.Head = append(t.Head, f.head)
+			t.Head = append(t.Head, f.name(brief))
 		}
 	}
+	var verdicts []string
+	if !brief {
+		verdicts = verdictsOf(group)
+	}
+	for _, v := range verdicts {
+		t.Head = append(t.Head, "gate: "+strings.ReplaceAll(v, "_", " ")+" %")
+	}
+	classes := map[string]string{markBest: "best", markEqual: "near"}
 	for i := range group {
 		r := &group[i]
-		line := []string{r.Candidate, fmt.Sprint(len(r.Runs))}
+		line, class := []string{r.Candidate, fmt.Sprint(len(r.Runs))}, []string{"", ""}
 		for j, f := range shown {
-			line = append(line, strings.TrimSpace(r.cell(f, marked[j][i])))
+			line, class = append(line, strings.TrimSpace(r.cell(f, markNone))), append(class, classes[marked[j][i]])
 		}
-		t.Rows = append(t.Rows, line)
+		for _, v := range verdicts {
+			line = append(line, r.verdict(v))
+		}
+		t.Rows, t.Classes = append(t.Rows, line), append(t.Classes, class)
 	}
 	return t
+}
+
+// name is the figure's heading, with what its quantiles are of where they are far from it.
+func (f *figure) name(brief bool) string {
+	if of, _, _ := strings.Cut(f.key, "_"); !brief && strings.HasPrefix(f.head, "p") {
+		return strings.ToUpper(of) + " " + f.head
+	}
+	return f.head
+}
+
+// verdictsOf are the names of the load gates' verdicts.
+func verdictsOf(group []Row) []string {
+	var names []string
+	for i := range group {
+		for _, l := range group[i].Runs {
+			for verdict := range l.Curves.Verdicts {
+				if !slices.Contains(names, verdict) {
+					names = append(names, verdict)
+				}
+			}
+		}
+	}
+	sort.Strings(names)
+	return names
+}
+
+// verdict is the share of a verdict in all that the candidate's gates decided.
+func (r *Row) verdict(name string) string {
+	n, total := 0, 0
+	for _, l := range r.Runs {
+		for verdict, count := range l.Curves.Verdicts {
+			total += count
+			if verdict == name {
+				n += count
+			}
+		}
+	}
+	if total == 0 {
+		return display.Unknown
+	}
+	return fmt.Sprintf("%.1f", 100*float64(n)/float64(total))
 }
 
 // mean is that of a series of curves over a row's runs, value by value. Values below 0 stand for none.
@@ -240,7 +291,7 @@ func over(group []Row, shown []int) chart.Plot {
 }
 
 func hits(group []Row, shown []int) chart.Plot {
-	p := chart.Plot{Title: "Hit rate over time", X: "time of arrival, s", Y: "prompt tokens out of a cache, %", Small: true}
+	p := chart.Plot{Title: "Hit rate over time", X: "time of arrival, s", Y: "hit rate, %", TopY: 100, Small: true}
 	for colour, i := range shown {
 		p.Lines = append(p.Lines, timeLine(&group[i], colour, 100, func(c *fleet.Curves) []float64 { return c.Hits }))
 	}
@@ -293,39 +344,10 @@ func prefill(group []Row, shown []int) template.HTML {
 		imbalance := group[i].estimate(func(l *Line) float64 { return l.Summary.Imbalance }).Mean
 		strips = append(strips, chart.Strip{
 			Name: group[i].Candidate, Colour: colour, Shares: group[i].mean(func(c *fleet.Curves) []float64 { return c.Prefill }),
-			Text: fmt.Sprintf("max/mean %.2f", imbalance),
+			Text: fmt.Sprintf("%.2f", imbalance),
 		})
 	}
-	return chart.Strips("Prefill by endpoint, beside an equal share", strips)
-}
-
-// verdictTable are the load gates' verdicts, a figure of bars for each candidate that has a gate.
-func verdictTable(group []Row) []template.HTML {
-	var all []template.HTML
-	for i := range group {
-		counts, total := map[string]int{}, 0
-		for _, l := range group[i].Runs {
-			for verdict, n := range l.Curves.Verdicts {
-				counts[verdict] += n
-				total += n
-			}
-		}
-		if total == 0 || len(all) >= mostDrawn {
-			continue
-		}
-		var names []string
-		for name := range counts {
-			names = append(names, name)
-		}
-		sort.Strings(names)
-		var bars []chart.Bar
-		for _, name := range names {
-			share := float64(counts[name]) / float64(total)
-			bars = append(bars, chart.Bar{Name: name, Colour: 7, Value: share, Text: fmt.Sprintf("%.1f %%", 100*share)})
-		}
-		all = append(all, chart.Bars("Gate verdicts of "+group[i].Candidate, 1, bars))
-	}
-	return all
+	return chart.Strips("Prefill by endpoint, and the most over the mean", strips)
 }
 
 // families are plots over the load, for scenarios that differ in nothing else.
@@ -365,6 +387,12 @@ func overLoad(family string, groups [][]Row) chart.Section {
 		f := &figures[slices.IndexFunc(figures, func(f figure) bool { return f.key == key })]
 		title := map[string]string{"ttft_mean_s": "Mean TTFT, s", "ttft_p99_s": "TTFT p99, s", "goodput": "Goodput, %", "hit_rate": "Hit rate, %"}[key]
 		p := chart.Plot{Title: title, X: axis, Y: title, Small: true, LogY: strings.HasPrefix(key, "ttft"), Least: 1e-3}
+		if f.better == higher {
+			p.TopY = 100
+		}
+		for _, group := range groups {
+			p.TicksX = append(p.TicksX, group[0].In.Value)
+		}
 		for colour, name := range names {
 			line := chart.Line{Name: name, Colour: colour + 1, Marked: true}
 			for _, group := range groups {
@@ -378,9 +406,26 @@ func overLoad(family string, groups [][]Row) chart.Section {
 			}
 			p.Lines = append(p.Lines, line)
 		}
+		p.Least = half(p.Lines) // an interval that reaches below 0 ends there
 		s.Plots = append(s.Plots, p)
 	}
 	return s
+}
+
+// half is half of the smallest value above 0 that lines have.
+func half(lines []chart.Line) float64 {
+	least := math.Inf(1)
+	for _, l := range lines {
+		for _, pt := range l.Points {
+			if pt.Y > 0 {
+				least = min(least, pt.Y)
+			}
+		}
+	}
+	if math.IsInf(least, 1) {
+		return 1
+	}
+	return least / 2
 }
 
 // commonNames are the candidates of all groups, in their order.
