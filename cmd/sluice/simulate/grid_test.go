@@ -16,7 +16,7 @@ seeds: 3
 defaults: {kvTokens: [307200, 2400000], trace: mooncake.jsonl, warmUp: 0.2}
 scenarios:
   - {name: conversation, capacity: 2, load: [0.5, 1], from: 0.5, jitter: 3s, endpoints: [8, 32], eventDelay: [0s, 500ms], eventLoss: 0.1, scrapeInterval: 1s, replicas: 2}
-  - {name: speedy, speed: [1.5], kvTokens: [1000000], sloTTFT: 2s, sloTPOT: 50ms}
+  - {name: speedy, speed: [1.5], kvTokens: [1000000], sloTTFT: 2s, sloTPOT: 50ms, profile: engine.yaml}
   - name: b2b
     b2b: {requests: 100, customers: 7}
     rate: [12, 15]
@@ -44,7 +44,7 @@ func folder(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{"mooncake.jsonl": string(text), "blend.yaml": preciseConfig} {
+	for name, content := range map[string]string{"mooncake.jsonl": string(text), "blend.yaml": preciseConfig, "engine.yaml": "maxBatchedTokens: 4096\ncost: {base: 0.02}\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -86,6 +86,9 @@ func TestGrid(t *testing.T) {
 	}
 	if s := by["speedy"]; s == nil || s.Speed != 1.5 || s.Load != 0 || s.Engines[0].KVTokens != 1_000_000 || s.Objective.TTFT != 2*time.Second || s.Objective.TPOT != 50*time.Millisecond {
 		t.Errorf("%+v", s)
+	}
+	if m := by["speedy"].model(); m.MaxBatchedTokens != 4096 || m.Cost.Base != 0.02 {
+		t.Errorf("%+v", m)
 	}
 	s = by["b2b 15/s"]
 	wantShifts := []Shift{
