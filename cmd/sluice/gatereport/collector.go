@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"time"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	"github.com/sluice-epp/sluice/cmd/sluice/quantile"
@@ -88,7 +87,7 @@ type section struct {
 	steps         []uint64 // held with a gap of at least Steps[i]
 	ratios        quantile.Sketch
 	models        models
-	hours         *periods
+	hours         *quantile.Periods[tally]
 	bars, peaks   seen[float64]
 	same, checked uint64 // decisions whose comparison came out of the columns as it is recorded
 	outcomes      []outcome
@@ -287,7 +286,7 @@ func (s *section) count(o *Options, j *judged) {
 	pinned := held && ms >= o.Behind
 	s.all.add(ms, tokens, released, pinned)
 	s.models.of(j.view.request.Model).add(ms, tokens, released, pinned)
-	s.hours.at(j.view.decision.GetTimeUnixNano()).add(ms, tokens, released, pinned)
+	s.hours.At(j.view.decision.GetTimeUnixNano()).add(ms, tokens, released, pinned)
 }
 
 func (u *outcome) add(o *Options, j *judged, report scheduling.GateReport) {
@@ -310,6 +309,3 @@ func (u *outcome) add(o *Options, j *judged, report scheduling.GateReport) {
 }
 
 func isReleased(verdict string) bool { return strings.HasPrefix(verdict, "released") }
-
-// hourOf is the beginning of a period.
-func hourOf(key int64, length time.Duration) time.Time { return time.Unix(0, key*int64(length)).UTC() }

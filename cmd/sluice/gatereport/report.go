@@ -185,8 +185,8 @@ func (s *section) report(rules []Rule) Gate {
 	for _, name := range slices.Sorted(maps.Keys(s.models)) {
 		g.Models = append(g.Models, Part{Model: name, Share: s.models[name].share()})
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.hours.all)) {
-		g.Periods = append(g.Periods, Part{Begin: hourOf(key, s.hours.length), Hours: s.hours.length.Hours(), Share: s.hours.all[key].share()})
+	for begin, t := range s.hours.All() {
+		g.Periods = append(g.Periods, Part{Begin: begin, Hours: s.hours.Length().Hours(), Share: t.share()})
 	}
 	return g
 }

@@ -1,9 +1,7 @@
 package gatereport
 
 import (
-	"maps"
 	"slices"
-	"time"
 
 	"github.com/sluice-epp/sluice/cmd/sluice/quantile"
 )
@@ -55,50 +53,8 @@ func (m models) of(name string) *tally {
 	return m[name]
 }
 
-// periods are tallies by time: hours, and where there would be too many of them, twice, four times, … as long.
-type periods struct {
-	length time.Duration
-	all    map[int64]*tally
-}
-
-func newPeriods() *periods { return &periods{length: time.Hour, all: map[int64]*tally{}} }
-
-// at is the tally of a time, in nanoseconds since the Unix epoch.
-func (p *periods) at(unixNano int64) *tally {
-	for {
-		key := floorDiv(unixNano, int64(p.length))
-		if t := p.all[key]; t != nil {
-			return t
-		}
-		if len(p.all) < maxPeriods {
-			t := &tally{}
-			p.all[key] = t
-			return t
-		}
-		p.lengthen()
-	}
-}
-
-// lengthen doubles the periods.
-func (p *periods) lengthen() {
-	all := map[int64]*tally{}
-	for _, key := range slices.Sorted(maps.Keys(p.all)) {
-		if t := all[floorDiv(key, 2)]; t != nil {
-			t.merge(p.all[key])
-		} else {
-			all[floorDiv(key, 2)] = p.all[key]
-		}
-	}
-	p.all, p.length = all, 2*p.length
-}
-
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
-}
+// newPeriods are tallies by time.
+func newPeriods() *quantile.Periods[tally] { return quantile.NewPeriods(maxPeriods, (*tally).merge) }
 
 // seen are the distinct values of something, the first few of them.
 type seen[T comparable] struct {
