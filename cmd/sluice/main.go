@@ -30,6 +30,7 @@ type CLI struct {
 	Fit        FitCommand        `cmd:"" help:"Find the costs of an engine's steps from measured times, for engine and simulate."`
 	Demo       DemoCommand       `cmd:"" help:"Run the whole path on this machine: engines, Sluice, a real Envoy, a chat workload."`
 	Explain    ExplainCommand    `cmd:"" help:"Say why a request went where it went, or where one would go."`
+	Calibrate  CalibrateCommand  `cmd:"" help:"Measure prefill throughput and break-even, from a decision log or a live engine, and print the configuration for them."`
 	GateReport GateReportCommand `cmd:"" help:"Say from a decision log what the affinity gate saw and did, and what other bars would have done."`
 	Top        TopCommand        `cmd:"" help:"Watch endpoints and decisions."`
 	Version    VersionCommand    `cmd:"" help:"Print the version."`

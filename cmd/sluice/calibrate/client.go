@@ -41,10 +41,7 @@ type answer struct {
 // baseOf checks a URL and takes a path of the API off its end.
 func baseOf(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
-	if err != nil {
-		return "", fmt.Errorf("endpoint: %w", err)
-	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return "", fmt.Errorf("endpoint: must be like http://10.0.0.5:8000, got %q", endpoint)
 	}
 	u.RawQuery, u.Fragment = "", ""

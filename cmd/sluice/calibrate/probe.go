@@ -69,27 +69,29 @@ type Plan struct {
 // Requests is how many requests a plan makes, with the first, which only counts tokens.
 func (p Plan) Requests() int { return 1 + 2*len(p.Lengths)*p.Repeats + p.Rounds*p.Together }
 
-// Tokens is how many prompt tokens they have, about.
+// Tokens is how many prompt tokens they have, about: words make prompts, and how many tokens they are is an estimate.
 func (p Plan) Tokens() int {
 	sum := sizing
 	for _, n := range p.Lengths {
 		sum += 2 * n * p.Repeats
 	}
-	return sum + p.Rounds*p.Together*p.AtOnce
+	return int(headroom * float64(sum+p.Rounds*p.Together*p.AtOnce))
 }
 
 // The shape of a probe.
 const (
 	shortest = 128 // tokens of the shortest prompt
 	sizing   = 128 // words of the first prompt, which tells how many tokens they are
-	margin   = 64  // tokens left for the answer, the chat template and a count that is off
+	margin   = 64  // tokens left for the answer and the chat template
+
+	headroom = 1.05 // by how much a prompt may be longer than meant
 )
 
 // planFor is the largest plan within the bounds.
 func planFor(o *ProbeOptions, model string, longest int) (Plan, error) {
 	most := o.LongestPrompt
 	if longest > 0 {
-		most = min(most, longest-margin)
+		most = min(most, int(float64(longest-margin)/headroom))
 	}
 	p := Plan{Model: model, Repeats: 3, Rounds: 3, Together: 8}
 	for n := most; n >= shortest && len(p.Lengths) < 5; n /= 2 {
@@ -229,20 +231,27 @@ func (p *Prober) Run(ctx context.Context) (*Report, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.options.Timeout, errTimeout)
 	defer cancel()
 	err := p.measure(ctx)
-	if err != nil && errors.Is(context.Cause(ctx), errTimeout) && p.enough() {
-		p.probe.Stopped = fmt.Sprintf("timeout %v", p.options.Timeout)
-		err = nil
-	}
-	if err != nil {
-		if errors.Is(context.Cause(ctx), errTimeout) {
-			return nil, fmt.Errorf("%w of %v: too little was measured by then: %w", errTimeout, p.options.Timeout, err)
-		}
+	switch timeout := errors.Is(context.Cause(ctx), errTimeout); {
+	case err == nil:
+		return p.report(), nil
+	case !timeout && !errors.Is(err, errMost):
 		return nil, err
+	case !p.enough() && timeout:
+		return nil, fmt.Errorf("%w of %v: too little was measured by then: %w", errTimeout, p.options.Timeout, err)
+	case !p.enough():
+		return nil, fmt.Errorf("%w: too little was measured by then", err)
+	case timeout:
+		p.probe.Stopped = fmt.Sprintf("--timeout %v", p.options.Timeout)
+	default:
+		p.probe.Stopped = fmt.Sprintf("--max-tokens %d", p.options.MaxTokens)
 	}
 	return p.report(), nil
 }
 
-var errTimeout = errors.New("the probe came to its timeout")
+var (
+	errTimeout = errors.New("the probe came to its timeout")
+	errMost    = errors.New("prompts became longer than planned: the next would be above --max-tokens")
+)
 
 // enough reports whether what was measured makes a report: two lengths and a round.
 func (p *Prober) enough() bool {
@@ -259,7 +268,7 @@ func (p *Prober) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.perToken = float64(sizing) / float64(first.prompt)
+	p.learn(sizing, first)
 	for range p.plan.Repeats { // the short ones of each repeat first
 		for _, n := range p.plan.Lengths {
 			if err := p.alone(ctx, n); err != nil {
@@ -275,6 +284,17 @@ func (p *Prober) measure(ctx context.Context) error {
 	return nil
 }
 
+// learn takes from a prompt of so many words how many make a token.
+func (p *Prober) learn(words int, a answer) { p.perToken = float64(words) / float64(a.prompt) }
+
+// room reports an error where so many more tokens would be above the bound.
+func (p *Prober) room(tokens int) error {
+	if p.probe.PromptTokens+tokens > p.options.MaxTokens {
+		return errMost
+	}
+	return nil
+}
+
 func (p *Prober) ask(ctx context.Context, prompt string) (answer, error) {
 	a, err := p.client.ask(ctx, prompt)
 	if err == nil {
@@ -286,11 +306,15 @@ func (p *Prober) ask(ctx context.Context, prompt string) (answer, error) {
 
 // alone sends a new prompt, and again.
 func (p *Prober) alone(ctx context.Context, tokens int) error {
+	if err := p.room(2 * tokens); err != nil {
+		return err
+	}
 	prompt := p.prompt(tokens)
 	cold, err := p.ask(ctx, prompt)
 	if err != nil {
 		return err
 	}
+	p.learn(strings.Count(prompt, " ")+1, cold)
 	warm, err := p.ask(ctx, prompt)
 	if err != nil {
 		return err
@@ -320,6 +344,9 @@ func (p *Prober) round(ctx context.Context) error {
 	tokens := p.plan.AtOnce
 	for tokens/2 >= p.plan.Lengths[0] && float64(tokens*p.plan.Together) > perMs*ms(budget) {
 		tokens /= 2
+	}
+	if err := p.room(tokens * p.plan.Together); err != nil {
+		return err
 	}
 	prompts := make([]string, p.plan.Together)
 	for i := range prompts {

@@ -54,6 +54,8 @@ type Deployment struct {
 	P90Ms float64 `json:"break_even_p90_ms,omitzero"`
 	// Periods are the median break-even over time.
 	Periods []Period `json:"periods,omitempty"`
+	// Changes are what the measurements mean for a configuration.
+	Changes []Change `json:"changes,omitempty"`
 }
 
 // Period is the break-even of a while.
@@ -208,6 +210,18 @@ func shown(name string) string {
 		return "(no name)"
 	}
 	return name
+}
+
+// Configure works out what the measurements mean for a configuration; see [Change].
+func (r *Report) Configure(effective []byte) error {
+	for i := range r.Deployments {
+		changes, err := r.Deployments[i].changes(effective)
+		if err != nil {
+			return err
+		}
+		r.Deployments[i].Changes = changes
+	}
+	return nil
 }
 
 // WriteJSON writes a report.

@@ -1,0 +1,154 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
+)
+
+// prefillLog writes a log of streamed requests to an engine that prefills 2,000 tokens a second, 4,000 of whose tokens another
+// would have to compute again.
+func prefillLog(t *testing.T, path string) {
+	t.Helper()
+	var lines strings.Builder
+	for i := range 400 {
+		uncached, ahead := int64(100+i*37%3000), int64(i*53%5000)
+		candidate := func(ordinal uint32, match int64) *decisionv1.Candidate {
+			return &decisionv1.Candidate{
+				Ordinal: ordinal, Address: fmt.Sprintf("10.0.0.%d:8000", ordinal), State: decisionv1.EndpointState_ENDPOINT_STATE_READY,
+				PrefixCacheMatches:    []*decisionv1.PrefixCacheMatch{{MatchBlocks: match, CachedBlockCount: match, TotalBlocks: 250, BlockSizeTokens: 16}},
+				InFlightLoads:         []*decisionv1.InFlightLoad{{Tokens: ahead}},
+				UncachedRequestTokens: []*decisionv1.UncachedRequestTokens{{Tokens: uncached}},
+			}
+		}
+		d := &decisionv1.Decision{
+			Id: uint64(i + 1), TimeUnixNano: int64(i), Request: &decisionv1.Request{Model: "m", Stream: true}, Picks: []uint32{0},
+			Columns:    []*decisionv1.Column{{DataType: "PrefixCacheMatchInfo"}, {DataType: "InFlightLoad"}, {DataType: "UncachedRequestTokens"}},
+			Candidates: []*decisionv1.Candidate{candidate(0, 250), candidate(1, 0)},
+			Outcome:    &decisionv1.Outcome{Reason: "complete", Status: 200, TtftMs: proto.Float64(20 + float64(uncached+ahead)/2)},
+		}
+		b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines.Write(b)
+		lines.WriteByte('\n')
+	}
+	if err := os.WriteFile(path, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCalibrateFromALog(t *testing.T) {
+	folder := t.TempDir()
+	log, figures, page := filepath.Join(folder, "a.jsonl"), filepath.Join(folder, "f.json"), filepath.Join(folder, "p.html")
+	prefillLog(t, log)
+	code, stdout, stderr := asProcess(t, "calibrate", log, "--json", figures, "--html", page)
+	for _, want := range []string{"2000 tokens per second", "break-even             2000 ms", "the built-in configuration",
+		"peakPrefillThroughput: 2000 # is 15928", "maxTTFTPenaltyMs: 4000 # is 18000"} {
+		if code != 0 || !strings.Contains(stdout, want) {
+			t.Errorf("exit %d, said %q, no %q in\n%s", code, stderr, want, stdout)
+		}
+	}
+	var report struct {
+		Deployments []struct {
+			Peak struct{ Value float64 } `json:"peak_prefill_throughput"`
+		} `json:"deployments"`
+	}
+	if b, err := os.ReadFile(figures); err != nil || json.Unmarshal(b, &report) != nil || int(report.Deployments[0].Peak.Value+0.5) != 2000 {
+		t.Errorf("the figures: %v, %+v", err, report)
+	}
+	if b, err := os.ReadFile(page); err != nil || !strings.Contains(string(b), "peakPrefillThroughput: 2000") {
+		t.Errorf("the page: %v", err)
+	}
+}
+
+// What is printed can be pasted: the file with it is valid, and calibrating again changes nothing.
+func TestCalibrateForAFile(t *testing.T) {
+	folder := t.TempDir()
+	log, file := filepath.Join(folder, "a.jsonl"), filepath.Join(folder, "sluice.yaml")
+	prefillLog(t, log)
+	write := func(plugins string) {
+		t.Helper()
+		text := plugins + "  - type: max-score-picker\nschedulingProfiles:\n  - name: default\n    plugins:\n      - pluginRef: prefix-cache-affinity-filter\n" +
+			"      - pluginRef: cost\n      - pluginRef: max-score-picker\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("plugins:\n  - type: prefix-cache-affinity-filter\n    parameters: {maxTTFTPenaltyMs: 900}\n  - type: prefill-cost-scorer\n    name: cost\n")
+	code, stdout, stderr := asProcess(t, "calibrate", log, "--config", file)
+	if code != 0 || !strings.Contains(stdout, "maxTTFTPenaltyMs: 4000 # is 900") || !strings.Contains(stdout, `name: "cost"`) || !strings.Contains(stdout, "For "+file) {
+		t.Fatalf("exit %d, said %q, printed\n%s", code, stderr, stdout)
+	}
+	_, pasted, _ := strings.Cut(stdout, "plugins:\n")
+	pasted, _, _ = strings.Cut(pasted, "\n\n")
+	write("plugins:\n" + pasted + "\n")
+	code, stdout, stderr = asProcess(t, "calibrate", log, "--config", file)
+	if code != 0 || strings.Contains(stdout, "# is ") || strings.Count(stdout, "# as it is") != 3 {
+		t.Errorf("exit %d, said %q, printed\n%s", code, stderr, stdout)
+	}
+	// A bar that is a ceiling only is left alone.
+	write("plugins:\n  - type: prefix-cache-affinity-filter\n    parameters: {penaltyMode: matchedTokens}\n  - type: prefill-cost-scorer\n    name: cost\n")
+	if _, stdout, _ = asProcess(t, "calibrate", log, "--config", file); strings.Contains(stdout, "maxTTFTPenaltyMs") || !strings.Contains(stdout, "peakPrefillThroughput") {
+		t.Errorf("printed\n%s", stdout)
+	}
+}
+
+// A live engine is asked nothing but for its models, unless someone agrees.
+func TestCalibrateAsksFirst(t *testing.T) {
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, `{"data":[{"id":"m"}]}`)
+			return
+		}
+		asked.Add(1)
+		body, _ := io.ReadAll(r.Body)
+		_, _ = fmt.Fprintf(w, "data: {\"choices\":[{}],\"usage\":{\"prompt_tokens\":%d}}\n\ndata: [DONE]\n\n", strings.Count(string(body), " ")+1)
+	}))
+	defer s.Close()
+	code, stdout, stderr := asProcess(t, "calibrate", "--endpoint", s.URL)
+	if code != exitFailure || asked.Load() != 0 || stdout != "" || !strings.Contains(stderr, "nothing was sent") || !strings.Contains(stderr, "for the model m with about") {
+		t.Errorf("exit %d after %d requests, printed %q, said %q", code, asked.Load(), stdout, stderr)
+	}
+	code, stdout, stderr = asProcess(t, "calibrate", "--endpoint", s.URL, "--yes", "--max-tokens", "30000")
+	if code != 0 || asked.Load() == 0 || !strings.Contains(stdout, "prefill throughput") || !strings.Contains(stderr, " of ") {
+		t.Errorf("exit %d after %d requests, printed %q, said %q", code, asked.Load(), stdout, stderr)
+	}
+}
+
+func TestCalibrateFails(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "a.jsonl")
+	prefillLog(t, log)
+	for args, want := range map[string]string{
+		"":                                     "give the files or folders of a decision log, or --endpoint URL",
+		log + " --endpoint http://127.0.0.1:1": "--endpoint: give it or a log, not both",
+		log + " --header x":                    `--header: must be "name:value"`,
+		log + " --by pod":                      `by: must be model, endpoint or label:KEY, got "pod"`,
+		log + " --config /nowhere.yaml":        "/nowhere.yaml",
+		"/nowhere":                             "/nowhere",
+		"--endpoint http://127.0.0.1:1 --yes":  "connection refused",
+		"--endpoint http://127.0.0.1:1 --api grpc": "api: must be completions or chat",
+		log + " --json /nowhere/a.json":            "--json: ",
+	} {
+		code, stdout, stderr := asProcess(t, append([]string{"calibrate"}, strings.Fields(args)...)...)
+		if code == 0 || !strings.Contains(stderr, want) || stdout != "" {
+			t.Errorf("%s: exit %d, printed %q, said %q, want %q", args, code, stdout, stderr, want)
+		}
+	}
+}
