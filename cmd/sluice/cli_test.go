@@ -194,7 +194,7 @@ func TestHelpSaysDefaults(t *testing.T) {
 		"attach envoy": {"(default\n", "127.0.0.1:8080)", "sluice attach envoy > envoy.yaml", "--max-endpoints-in-pick"},
 		"engine": {"(default 127.0.0.1:8000)", "sluice engine --listen", "KV events:\n", "--[no-]kv-events ", "--kv-events-port=0 ",
 			"--kv-events-connect=HOST:PORT", "--kv-events-buffer=10000 ", "--[no-]render ", "--cpu-blocks=0 ", "docs/simulated-engine.md"},
-		"calibrate":    {"(default 5m)", "sluice calibrate --endpoint http://", "docs/gate.md", "label:KEY", "From a live engine:\n"},
+		"calibrate":    {"--timeout=5m ", "sluice calibrate --endpoint http://", "docs/gate.md", "label:KEY", "From a live engine:\n"},
 		"gate-report":  {"(default 1s,2s,5s,10s,18s)", "sluice gate-report --html", "docs/gate.md"},
 		"serve":        {":9002)", "(default info)", "sluice serve --listen"},
 		"demo":         {"from 1 to 16", "sluice demo --envoy"},

@@ -393,11 +393,11 @@ func (p *Prober) report() *Report {
 	d := Deployment{Name: p.probe.Model, Samples: uint64(p.probe.Requests)}
 	r := &Report{Alpha: p.options.Alpha, Probe: &p.probe}
 	var cold, saved []sample
-	coldMs, warmMs := 0.0, 0.0
+	var again []float64 // the time of the same prompt again, as a share of the first
 	for _, a := range p.probe.Alone {
 		cold = append(cold, sample{uncached: float64(a.PromptTokens), ms: a.ColdMs})
 		saved = append(saved, sample{uncached: float64(a.PromptTokens), ms: max(1e-3, a.ColdMs-a.WarmMs)})
-		coldMs, warmMs = coldMs+a.ColdMs, warmMs+a.WarmMs
+		again = append(again, a.WarmMs/a.ColdMs)
 	}
 	m := fitModel(cold, nil, rounds)
 	var base, even []float64
@@ -411,7 +411,7 @@ func (p *Prober) report() *Report {
 	typical := float64(p.options.Typical)
 	s := fitModel(saved, nil, rounds)
 	resampled(saved, s, func(m model, _ *rand.Rand) { even = append(even, m.of(sample{uncached: typical})) })
-	if warmMs < 0.8*coldMs {
+	if median(again) < 0.8 {
 		d.BreakEvenMs = ptr(intervalOf(s.of(sample{uncached: typical}), even))
 		d.BreakEvenTokens = d.BreakEvenMs.Value * d.PeakPerS.Value / 1000
 		by := 1 + p.options.Alpha

@@ -152,7 +152,7 @@ func TestProbeWithoutACache(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		asked.Add(1)
 		n := strings.Count(string(body), " ") + 1
-		time.Sleep(time.Duration(n) * 10 * time.Microsecond)
+		time.Sleep(time.Duration(n) * 100 * time.Microsecond)
 		answering(okay, n)(w, r)
 	})
 	o := probeOptions(url)
