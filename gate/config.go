@@ -40,6 +40,7 @@ const (
 const (
 	maxPenaltyMs  = 24 * 60 * 60 * 1000
 	maxThroughput = 1e9
+	maxPrice      = 1000
 )
 
 // Parameters are the filter's parameters. Three of them have a second spelling; Complete folds it into the first.
@@ -54,16 +55,26 @@ type Parameters struct {
 	// EpsilonExploreSticky is another spelling of explorationProbability.
 	EpsilonExploreSticky *float64 `yaml:"epsilonExploreSticky,omitempty"`
 	// MaxTTFTPenaltyMs is by how much, in ms, the best sticky endpoint's TTFT may exceed the best other one's. 0 means
-	// without bound: static always sticks, matchedTokens has no ceiling.
+	// without bound: static always sticks, matchedTokens and breakEven have no ceiling.
 	MaxTTFTPenaltyMs *float64 `yaml:"maxTTFTPenaltyMs,omitempty"`
 	// AffinityMaxTTFTPenaltyMs is another spelling of maxTTFTPenaltyMs.
 	AffinityMaxTTFTPenaltyMs *float64 `yaml:"affinityMaxTTFTPenaltyMs,omitempty"`
-	// PenaltyMode is what releases the pin: static or matchedTokens; breakEven is not in this version.
+	// PenaltyMode is what releases the pin: static, matchedTokens, or breakEven, which measures where that pays.
 	PenaltyMode string `yaml:"penaltyMode"`
 	// TTFTSource is where an endpoint's TTFT comes from: prefillThroughput; latencyPredictor is not in this version.
 	TTFTSource string `yaml:"ttftSource"`
 	// PeakPrefillThroughput turns tokens in flight into TTFT, in tokens per second; must be > 0.
 	PeakPrefillThroughput float64 `yaml:"peakPrefillThroughput"`
+	// Alpha prices what a prefill takes from requests still to come, in units of its own time, in place of what follows
+	// from the pool's utilisation; breakEven only.
+	Alpha *float64 `yaml:"alpha,omitempty"`
+	// Kappa prices what it takes from each request that is decoding on the endpoint, in the same units, in place of what
+	// follows from the measured slowdown of decodes; breakEven only.
+	Kappa *float64 `yaml:"kappa,omitempty"`
+	// DecodePrice is what a ms that an answer takes longer counts, in ms to a first token; breakEven only.
+	DecodePrice *float64 `yaml:"decodePrice,omitempty"`
+	// LearntRatesProducerName names the producer of what has been learnt; empty means the only one. breakEven only.
+	LearntRatesProducerName string `yaml:"learntRatesProducerName"`
 	// PrefixMatchInfoProducerName names the producer of PrefixCacheMatchInfo; empty means the only one there is.
 	PrefixMatchInfoProducerName string `yaml:"prefixMatchInfoProducerName"`
 	// InFlightLoadProducerName names the producer of InFlightLoad; empty means the only one there is.
@@ -91,7 +102,10 @@ func unset() Parameters {
 // parameter at once are an error that names both.
 func (p *Parameters) Complete() error {
 	penalty := float64(DefaultPenaltyMs)
-	if p.TTFTSource == SourceLatencyPredictor {
+	switch {
+	case p.PenaltyMode == ModeBreakEven:
+		penalty = 0
+	case p.TTFTSource == SourceLatencyPredictor:
 		penalty = DefaultPredictorPenaltyMs
 	}
 	return errors.Join(
@@ -145,7 +159,7 @@ func given(v *float64, byDefault float64) float64 {
 
 func (p *Parameters) validateChoices() error {
 	errs := []error{
-		choice("penaltyMode", p.PenaltyMode, ModeBreakEven, ModeStatic, ModeMatchedTokens),
+		choice("penaltyMode", p.PenaltyMode, "", ModeStatic, ModeMatchedTokens, ModeBreakEven),
 		choice("ttftSource", p.TTFTSource, SourceLatencyPredictor, SourcePrefillThroughput),
 	}
 	switch {
@@ -155,10 +169,30 @@ func (p *Parameters) validateChoices() error {
 	case p.TTFTSource == SourceLatencyPredictor:
 		errs = append(errs, notInThisVersion("ttftSource", p.TTFTSource))
 	}
-	if p.PenaltyMode == ModeBreakEven {
-		errs = append(errs, notInThisVersion("penaltyMode", p.PenaltyMode))
+	return errors.Join(append(errs, p.validateKnobs())...)
+}
+
+// validateKnobs checks what only breakEven reads.
+func (p *Parameters) validateKnobs() error {
+	var errs []error
+	for _, knob := range []struct {
+		name  string
+		value *float64
+	}{{"alpha", p.Alpha}, {"kappa", p.Kappa}, {"decodePrice", p.DecodePrice}} {
+		switch v := knob.value; {
+		case v == nil:
+		case p.PenaltyMode != ModeBreakEven:
+			errs = append(errs, fmt.Errorf("parameters.%s: only penaltyMode %s reads it, this one is %s", knob.name, ModeBreakEven, p.PenaltyMode))
+		case !(*v >= 0 && *v <= maxPrice):
+			errs = append(errs, fmt.Errorf("parameters.%s: must be from 0 to %d, got %v", knob.name, maxPrice, *v))
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// knobs are what the configuration gives in place of what is learnt.
+func (p *Parameters) knobs() scheduling.PriceKnobs {
+	return scheduling.PriceKnobs{Alpha: p.Alpha, Kappa: p.Kappa, DecodePrice: given(p.DecodePrice, scheduling.DefaultDecodePrice)}
 }
 
 // choice checks a name. later is one that is known and has an error of its own.

@@ -54,36 +54,39 @@ func TestMatchedTokensRejectsLatencyPredictor(t *testing.T) {
 
 func TestRejectsUnknownPenaltyMode(t *testing.T) {
 	refused(t, "penaltyMode: matchedTokans",
-		`plugins[0]: parameters.penaltyMode: must be static or matchedTokens, got "matchedTokans" (did you mean "matchedTokens"?)`)
+		`plugins[0]: parameters.penaltyMode: must be static or matchedTokens or breakEven, got "matchedTokans" (did you mean "matchedTokens"?)`)
 	refused(t, "penaltyMode: Static", `got "Static" (did you mean "static"?)`)
 	refused(t, "ttftSource: prefilThroughput", `ttftSource: must be prefillThroughput, got`, `(did you mean "prefillThroughput"?)`)
 }
 
 func TestNotInThisVersion(t *testing.T) {
-	refused(t, "penaltyMode: breakEven", `parameters.penaltyMode: "breakEven" is not in this version`)
+	refused(t, "penaltyMode: breakEven\nttftSource: latencyPredictor", `parameters.ttftSource: "latencyPredictor" is not in this version`)
 	refused(t, "ttftSource: latencyPredictor", `parameters.ttftSource: "latencyPredictor" is not in this version`)
 }
 
 func TestRangesAreChecked(t *testing.T) {
 	for parameters, want := range map[string]string{
-		"affinityThreshold: 1.01":        "parameters.affinityThreshold: must be at most 1 (0 or less turns the filter off), got 1.01",
-		"affinityThreshold: .nan":        "got NaN",
-		"affinityThreshold: -.inf":       "got -Inf",
-		"affinityGateTau: 80":            "parameters.affinityThreshold: must be at most 1",
-		"explorationProbability: -1":     "parameters.explorationProbability: must be from 0 to 1, got -1",
-		"explorationProbability: 1.5":    "got 1.5",
-		"explorationProbability: .nan":   "got NaN",
-		"maxTTFTPenaltyMs: -1":           "parameters.maxTTFTPenaltyMs: must be from 0 (no bound) to 86400000, got -1",
-		"maxTTFTPenaltyMs: 1e99":         "got 1e+99",
-		"maxTTFTPenaltyMs: .inf":         "got +Inf",
-		"maxTTFTPenaltyMs: 5s":           "5s",
-		"peakPrefillThroughput: 0":       "parameters.peakPrefillThroughput: must be > 0 and at most 1e+09 tokens per second, got 0",
-		"peakPrefillThroughput: -15928":  "got -15928",
-		"peakPrefillThroughput: .nan":    "got NaN",
-		"peakPrefillThroughput: 1e99":    "got 1e+99",
-		"affinityTreshold: 0.5":          "affinityTreshold",
-		"prefixMatchInfoProducerName: x": `prefixMatchInfoProducerName: unknown producer "x"`,
-		"inFlightLoadProducerName: x":    `inFlightLoadProducerName: unknown producer "x"`,
+		"affinityThreshold: 1.01":                   "parameters.affinityThreshold: must be at most 1 (0 or less turns the filter off), got 1.01",
+		"affinityThreshold: .nan":                   "got NaN",
+		"affinityThreshold: -.inf":                  "got -Inf",
+		"affinityGateTau: 80":                       "parameters.affinityThreshold: must be at most 1",
+		"explorationProbability: -1":                "parameters.explorationProbability: must be from 0 to 1, got -1",
+		"explorationProbability: 1.5":               "got 1.5",
+		"explorationProbability: .nan":              "got NaN",
+		"maxTTFTPenaltyMs: -1":                      "parameters.maxTTFTPenaltyMs: must be from 0 (no bound) to 86400000, got -1",
+		"maxTTFTPenaltyMs: 1e99":                    "got 1e+99",
+		"maxTTFTPenaltyMs: .inf":                    "got +Inf",
+		"maxTTFTPenaltyMs: 5s":                      "5s",
+		"peakPrefillThroughput: 0":                  "parameters.peakPrefillThroughput: must be > 0 and at most 1e+09 tokens per second, got 0",
+		"peakPrefillThroughput: -15928":             "got -15928",
+		"peakPrefillThroughput: .nan":               "got NaN",
+		"peakPrefillThroughput: 1e99":               "got 1e+99",
+		"alpha: 1":                                  "parameters.alpha: only penaltyMode breakEven reads it, this one is static",
+		"penaltyMode: breakEven\nkappa: -1":         "parameters.kappa: must be from 0 to 1000, got -1",
+		"penaltyMode: breakEven\ndecodePrice: .nan": "parameters.decodePrice: must be from 0 to 1000, got NaN",
+		"affinityTreshold: 0.5":                     "affinityTreshold",
+		"prefixMatchInfoProducerName: x":            `prefixMatchInfoProducerName: unknown producer "x"`,
+		"inFlightLoadProducerName: x":               `inFlightLoadProducerName: unknown producer "x"`,
 	} {
 		t.Run(parameters, func(t *testing.T) { refused(t, parameters, want) })
 	}
@@ -140,6 +143,22 @@ func TestPredictorHasItsOwnPenalty(t *testing.T) {
 	}
 	if *p.MaxTTFTPenaltyMs != 5000 {
 		t.Errorf("default penalty with the predictor is %v ms, want 5000", *p.MaxTTFTPenaltyMs)
+	}
+}
+
+func TestBreakEvenHasNoCeiling(t *testing.T) {
+	for parameters, want := range map[string]float64{
+		"penaltyMode: breakEven":                             0,
+		"penaltyMode: breakEven\nmaxTTFTPenaltyMs: 300":      300,
+		"penaltyMode: matchedTokens\nmaxTTFTPenaltyMs: null": 18000,
+	} {
+		filter, err := build(t, schedtest.YAML(parameters))
+		if err != nil {
+			t.Fatalf("%s: %v", parameters, err)
+		}
+		if got := *filter.Parameters().MaxTTFTPenaltyMs; got != want {
+			t.Errorf("%s: ceiling %v ms, want %v", parameters, got, want)
+		}
 	}
 }
 

@@ -18,6 +18,10 @@ type Filter struct {
 	rule    rule
 	match   scheduling.Key[scheduling.PrefixCacheMatchInfo]
 	load    scheduling.Key[scheduling.InFlightLoad]
+
+	// With breakEven only.
+	uncached scheduling.Key[scheduling.UncachedRequestTokens]
+	pricing  scheduling.Pricing
 }
 
 var (
@@ -33,7 +37,7 @@ func newFilter(b *scheduling.Builder) (any, error) {
 	if err := errors.Join(params.Complete(), params.Validate()); err != nil {
 		return nil, err
 	}
-	return &Filter{
+	g := &Filter{
 		name:    b.Name,
 		stream:  b.Stream(),
 		params:  params,
@@ -41,12 +45,18 @@ func newFilter(b *scheduling.Builder) (any, error) {
 		epsilon: *params.ExplorationProbability,
 		rule: rule{
 			matchedTokens: params.PenaltyMode == ModeMatchedTokens,
+			breakEven:     params.PenaltyMode == ModeBreakEven,
 			penaltyMs:     *params.MaxTTFTPenaltyMs,
 			throughput:    params.PeakPrefillThroughput,
 		},
 		match: scheduling.ConsumeColumn[scheduling.PrefixCacheMatchInfo](b, "prefixMatchInfoProducerName", params.PrefixMatchInfoProducerName),
 		load:  scheduling.ConsumeColumn[scheduling.InFlightLoad](b, "inFlightLoadProducerName", params.InFlightLoadProducerName),
-	}, nil
+	}
+	if g.rule.breakEven {
+		g.uncached = scheduling.ConsumeColumn[scheduling.UncachedRequestTokens](b, "inFlightLoadProducerName", params.InFlightLoadProducerName)
+		g.pricing = scheduling.ConsumePricing(b, "learntRatesProducerName", params.LearntRatesProducerName, params.knobs())
+	}
+	return g, nil
 }
 
 // Parameters returns the effective parameters: defaults filled in, second spellings folded.
@@ -112,7 +122,7 @@ func (g *Filter) report(v scheduling.GateVerdict) scheduling.GateReport {
 	}
 }
 
-// side is the sticky or the other candidates: how many there are, and which of them is the best by TTFT.
+// side is the sticky or the other candidates: how many there are, and which of them is the best.
 type side struct {
 	members int
 	best    contender
@@ -123,6 +133,8 @@ type side struct {
 func (g *Filter) sides(c *scheduling.Cycle, candidates, kept scheduling.Set) (sticky, other side) {
 	sticky.best, other.best = noContender, noContender
 	match, load := g.match.In(c), g.load.In(c)
+	uncached := g.uncached.In(c)
+	price, rates := g.pricing.In(c)
 	for i := range candidates.All() {
 		info, s := match.At(i), &other
 		if g.sticky(info) {
@@ -131,7 +143,12 @@ func (g *Filter) sides(c *scheduling.Cycle, candidates, kept scheduling.Set) (st
 		}
 		s.members++
 		if inFlight := load.At(i); inFlight != nil {
-			s.best = bestByTTFT(s.best, g.rule.contender(i, inFlight, info))
+			next := g.rule.contender(i, inFlight, info)
+			if g.rule.breakEven && scheduling.Finite(next.costMs) {
+				own, _ := uncached.Get(i)
+				next.ttftMs, next.costMs = price.Wait(rates.Of(i), inFlight), price.Cost(rates.Of(i), inFlight, own)
+			}
+			s.best = cheaper(s.best, next)
 		}
 	}
 	return sticky, other

@@ -12,18 +12,19 @@ type contender struct {
 	ttftMs  float64 // time to the first token behind what is in flight, in ms
 	tokens  float64 // tokens in flight
 	matched float64 // weighted match in tokens
+	costMs  float64 // what a pick costs everyone, in ms; what ranks it. The TTFT, except with breakEven
 }
 
 // noContender stands for a side without a known TTFT.
-var noContender = contender{ordinal: -1, ttftMs: math.NaN(), tokens: math.NaN()}
+var noContender = contender{ordinal: -1, ttftMs: math.NaN(), tokens: math.NaN(), costMs: math.NaN()}
 
-// bestByTTFT returns whichever of the two has the lower TTFT; of equal ones the one with the longer match. A TTFT that
-// is not a number, infinite or negative is unknown and never the best.
-func bestByTTFT(best, next contender) contender {
+// cheaper returns whichever of the two costs less, by default the one with the lower TTFT; of equal ones the one with the
+// longer match. What is not a number, infinite or negative is unknown and never the best.
+func cheaper(best, next contender) contender {
 	switch {
-	case !scheduling.Finite(next.ttftMs):
+	case !scheduling.Finite(next.costMs):
 		return best
-	case best.ordinal < 0, next.ttftMs < best.ttftMs, next.ttftMs == best.ttftMs && next.matched > best.matched:
+	case best.ordinal < 0, next.costMs < best.costMs, next.costMs == best.costMs && next.matched > best.matched:
 		return next
 	}
 	return best
@@ -32,6 +33,7 @@ func bestByTTFT(best, next contender) contender {
 // rule is when the load gate releases.
 type rule struct {
 	matchedTokens bool
+	breakEven     bool
 	penaltyMs     float64 // 0: no bound
 	throughput    float64 // tokens per second
 }
@@ -39,7 +41,8 @@ type rule struct {
 // contender makes the gate's input of an endpoint's load and match. A load that cannot be is unknown.
 func (r rule) contender(ordinal int, load *scheduling.InFlightLoad, info *scheduling.PrefixCacheMatchInfo) contender {
 	tokens := float64(load.Tokens)
-	return contender{ordinal: ordinal, ttftMs: r.ms(tokens), tokens: tokens, matched: matchedTokens(info)}
+	ttft := r.ms(tokens)
+	return contender{ordinal: ordinal, ttftMs: ttft, tokens: tokens, matched: matchedTokens(info), costMs: ttft}
 }
 
 // ms is the time that the engine needs for a number of tokens. It multiplies first: whole numbers of tokens then divide
@@ -60,6 +63,8 @@ func matchedTokens(info *scheduling.PrefixCacheMatchInfo) float64 {
 //	static:         released when TTFT(sticky) − TTFT(other) > penalty
 //	matchedTokens:  released when inFlight(sticky) − inFlight(other) > matched tokens of the sticky one,
 //	                or when the static test, then a ceiling, fires
+//	breakEven:      released when cost(sticky) > cost(other), or when the ceiling fires: when the wait that the sticky one
+//	                has more is longer than what is saved there is worth (scheduling.PickPrice)
 //
 // A difference exactly at a bound holds. A penalty of 0 never fires, and no matched tokens skip their test. Where a side
 // has no known TTFT there is nothing to compare, and the gate holds.
@@ -73,6 +78,9 @@ func (r rule) judge(sticky, other contender) scheduling.GateReport {
 		return report
 	}
 	report.GapTokens = sticky.tokens - other.tokens
+	if r.breakEven {
+		return r.judgeCost(report, sticky, other)
+	}
 	report.GapMs = r.ms(report.GapTokens)
 	if r.matchedTokens && sticky.matched > 0 {
 		report.BarTokens = sticky.matched
@@ -86,6 +94,19 @@ func (r rule) judge(sticky, other contender) scheduling.GateReport {
 		if r.matchedTokens {
 			report.Verdict = scheduling.GateReleasedCeiling
 		}
+	}
+	return report
+}
+
+// judgeCost compares what the two cost, beside how long they make the request wait.
+func (r rule) judgeCost(report scheduling.GateReport, sticky, other contender) scheduling.GateReport {
+	report.GapMs = sticky.ttftMs - other.ttftMs
+	report.BarMs = (other.costMs - other.ttftMs) - (sticky.costMs - sticky.ttftMs)
+	switch {
+	case sticky.costMs > other.costMs:
+		report.Verdict = scheduling.GateReleasedBreakEven
+	case r.penaltyMs > 0 && report.GapMs > r.penaltyMs:
+		report.Verdict, report.BarMs = scheduling.GateReleasedCeiling, r.penaltyMs
 	}
 	return report
 }

@@ -7,33 +7,33 @@ import (
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
-func TestBestByTTFT(t *testing.T) {
-	a := contender{ordinal: 1, ttftMs: 100, tokens: 100, matched: 16}
+func TestCheaper(t *testing.T) {
+	a := contender{ordinal: 1, costMs: 100, tokens: 100, matched: 16}
 	tests := map[string]struct {
 		next contender
 		want int
 	}{
-		"lower":                 {contender{ordinal: 2, ttftMs: 99.9}, 2},
-		"higher":                {contender{ordinal: 2, ttftMs: 100.1, matched: 1e6}, 1},
-		"equal, longer match":   {contender{ordinal: 2, ttftMs: 100, matched: 32}, 2},
-		"equal, shorter match":  {contender{ordinal: 2, ttftMs: 100, matched: 8}, 1},
-		"equal, equal":          {contender{ordinal: 2, ttftMs: 100, matched: 16}, 1},
-		"zero is known":         {contender{ordinal: 2, ttftMs: 0}, 2},
-		"NaN is unknown":        {contender{ordinal: 2, ttftMs: math.NaN(), matched: 1e6}, 1},
-		"+Inf is unknown":       {contender{ordinal: 2, ttftMs: math.Inf(1), matched: 1e6}, 1},
-		"-Inf is unknown":       {contender{ordinal: 2, ttftMs: math.Inf(-1), matched: 1e6}, 1},
-		"a negative is unknown": {contender{ordinal: 2, ttftMs: -1, matched: 1e6}, 1},
+		"lower":                 {contender{ordinal: 2, costMs: 99.9}, 2},
+		"higher":                {contender{ordinal: 2, costMs: 100.1, matched: 1e6}, 1},
+		"equal, longer match":   {contender{ordinal: 2, costMs: 100, matched: 32}, 2},
+		"equal, shorter match":  {contender{ordinal: 2, costMs: 100, matched: 8}, 1},
+		"equal, equal":          {contender{ordinal: 2, costMs: 100, matched: 16}, 1},
+		"zero is known":         {contender{ordinal: 2, costMs: 0}, 2},
+		"NaN is unknown":        {contender{ordinal: 2, costMs: math.NaN(), matched: 1e6}, 1},
+		"+Inf is unknown":       {contender{ordinal: 2, costMs: math.Inf(1), matched: 1e6}, 1},
+		"-Inf is unknown":       {contender{ordinal: 2, costMs: math.Inf(-1), matched: 1e6}, 1},
+		"a negative is unknown": {contender{ordinal: 2, costMs: -1, matched: 1e6}, 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := bestByTTFT(a, test.next); got.ordinal != test.want {
+			if got := cheaper(a, test.next); got.ordinal != test.want {
 				t.Errorf("best is %d, want %d", got.ordinal, test.want)
 			}
 			want := noContender.ordinal
-			if scheduling.Finite(test.next.ttftMs) {
+			if scheduling.Finite(test.next.costMs) {
 				want = test.next.ordinal
 			}
-			if got := bestByTTFT(noContender, test.next); got.ordinal != want {
+			if got := cheaper(noContender, test.next); got.ordinal != want {
 				t.Errorf("alone: best is %d, want %d", got.ordinal, want)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/sluice-epp/sluice/load/ledger"
+	"github.com/sluice-epp/sluice/load/rates"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/certs"
 )
@@ -27,7 +28,7 @@ func (a *App) registerGauges() {
 		Name: "sluice_build_info", Help: "The version that runs; always 1.",
 		ConstLabels: prometheus.Labels{"version": a.options.Version, "goversion": runtime.Version()},
 	}, func() float64 { return 1 }))
-	reg.MustRegister(ledger.NewCollector(a.ledgers()), configInfo{a})
+	reg.MustRegister(ledger.NewCollector(a.ledgers()), rates.NewCollector(a.learners()), configInfo{a})
 
 	gauge("sluice_open_streams", "HTTP requests whose ext_proc stream is open.", func() float64 { return float64(a.extproc.OpenStreams()) })
 	gauge("sluice_held_charges", "Charges held for their predicted time, their stream having ended before the response.",
@@ -110,6 +111,12 @@ func (c configInfo) Collect(to chan<- prometheus.Metric) {
 func (a *App) ledgers() iter.Seq2[string, *ledger.Plugin] {
 	return func(yield func(string, *ledger.Plugin) bool) {
 		ledgers(a.current.Load().scheduler)(yield)
+	}
+}
+
+func (a *App) learners() iter.Seq2[string, *rates.Plugin] {
+	return func(yield func(string, *rates.Plugin) bool) {
+		scheduling.PluginsOf[*rates.Plugin](a.current.Load().scheduler)(yield)
 	}
 }
 

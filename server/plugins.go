@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-epp/sluice/load/ledger"
 	"github.com/sluice-epp/sluice/load/metrics"
 	"github.com/sluice-epp/sluice/load/outlier"
+	"github.com/sluice-epp/sluice/load/rates"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/scheduling/filter"
 	"github.com/sluice-epp/sluice/scheduling/picker"
@@ -60,6 +61,7 @@ func Plugins(e Environment) []scheduling.PluginType {
 				Seed: e.HashSeed, Logger: e.Logger, Registerer: e.Registerer,
 			}),
 			ledger.Type(),
+			rates.Type(),
 			outlier.Type(outlier.Options{Logger: e.Logger, Registerer: e.Registerer}),
 			gate.Type(),
 		},

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-epp/sluice/load/ledger"
+	"github.com/sluice-epp/sluice/load/rates"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/scheduling/picker"
 	"github.com/sluice-epp/sluice/scheduling/schedtest"
@@ -147,7 +148,7 @@ type herd struct {
 func newHerd(t *testing.T, endpoints int, scorerName string) *herd {
 	t.Helper()
 	h := &herd{T: t, pool: scheduling.NewPool()}
-	types := slices.Concat([]scheduling.PluginType{historyType, ledger.Type()}, scorer.Types(), picker.Types())
+	types := slices.Concat([]scheduling.PluginType{historyType, ledger.Type()}, append(scorer.Types(), rates.Type()), picker.Types())
 	s, err := scheduling.Build(types, schedtest.Config(nil, scorerName, "max-score-picker"), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -49,7 +49,12 @@ var codecs = map[string]codec{
 		func(e *decisionv1.Candidate, m *decisionv1.ColdRank) {
 			e.ColdRanks = append(e.ColdRanks, m)
 		}, coldRankTo, coldRankFrom),
+	scheduling.DataTypeOf[scheduling.LearntRates](): column(
+		(*decisionv1.Candidate).GetLearntRates,
+		func(e *decisionv1.Candidate, m *decisionv1.LearntRates) { e.LearntRates = append(e.LearntRates, m) },
+		ratesTo, ratesFrom),
 	scheduling.DataTypeOf[scheduling.TokenizedPrompt](): {write: writePrompt, read: readPrompt},
+	scheduling.DataTypeOf[scheduling.PoolPressure]():    {write: writePressure, read: readPressure},
 }
 
 // produced is a message that names its producer.
@@ -211,6 +216,40 @@ func readPrompt(d *decisionv1.Decision, producer string, c *scheduling.Cycle, to
 		if m.GetProducer() == producer {
 			value.Set(scheduling.TokenizedPrompt{
 				Count: int(m.GetTokens()), Exact: m.GetExact(), BytesPerToken: m.GetBytesPerToken(),
+			})
+		}
+	}
+}
+
+func ratesTo(v scheduling.LearntRates, producer string) *decisionv1.LearntRates {
+	return &decisionv1.LearntRates{
+		Producer: producer, PrefillMsPerToken: v.PrefillMsPerToken, WaitMsPerToken: v.WaitMsPerToken, Confidence: v.Confidence,
+	}
+}
+
+func ratesFrom(m *decisionv1.LearntRates) scheduling.LearntRates {
+	return scheduling.LearntRates{
+		PrefillMsPerToken: m.GetPrefillMsPerToken(), WaitMsPerToken: m.GetWaitMsPerToken(), Confidence: m.GetConfidence(),
+	}
+}
+
+func writePressure(d *decisionv1.Decision, producer string, c *scheduling.Cycle, from scheduling.ColumnInfo) {
+	if v, ok := scheduling.ValueAt[scheduling.PoolPressure](c, from).Get(); ok {
+		d.PoolPressures = append(d.PoolPressures, &decisionv1.PoolPressure{
+			Producer: producer, Utilisation: v.Utilisation, DecodeStall: v.DecodeStall, CompanyMs: v.CompanyMs, Confidence: v.Confidence,
+		})
+	}
+}
+
+func readPressure(d *decisionv1.Decision, producer string, c *scheduling.Cycle, to scheduling.ColumnInfo) {
+	value := scheduling.ValueAt[scheduling.PoolPressure](c, to)
+	if value == nil {
+		return
+	}
+	for _, m := range d.GetPoolPressures() {
+		if m.GetProducer() == producer {
+			value.Set(scheduling.PoolPressure{
+				Utilisation: m.GetUtilisation(), DecodeStall: m.GetDecodeStall(), CompanyMs: m.GetCompanyMs(), Confidence: m.GetConfidence(),
 			})
 		}
 	}

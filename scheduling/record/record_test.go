@@ -375,7 +375,7 @@ func checkColumns(t *testing.T, d *decisionv1.Decision) {
 	}
 	want := map[string]string{
 		"PrefixCacheMatchInfo": "table-early", "EngineMetrics": "table-early", "TokenizedPrompt": "table-early",
-		"InFlightLoad": "table-late", "UncachedRequestTokens": "table-late",
+		"LearntRates": "table-late", "PoolPressure": "table-late", "InFlightLoad": "table-late", "UncachedRequestTokens": "table-late",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)

@@ -17,6 +17,7 @@ type Endpoint struct {
 	Load     *scheduling.InFlightLoad
 	Uncached *scheduling.UncachedRequestTokens
 	Metrics  *scheduling.EngineMetrics
+	Rates    *scheduling.LearntRates
 }
 
 // Table is what a test says of the endpoints. Its producers read it anew for every cycle.
@@ -25,13 +26,15 @@ type Table struct {
 	Endpoints []Endpoint
 	// Prompt is the request's tokenized prompt; nil is unknown.
 	Prompt *scheduling.TokenizedPrompt
+	// Pressure is what is known of the pool; nil is unknown.
+	Pressure *scheduling.PoolPressure
 }
 
 // The plugin types that put a table's values into columns.
 const (
 	// EarlyType produces the match info, the engine metrics and the tokenized prompt, before the decision.
 	EarlyType = "table-early"
-	// LateType produces the load and the uncached tokens, inside the critical section.
+	// LateType produces the load, the uncached tokens, the rates and the pool's pressure, inside the critical section.
 	LateType = "table-late"
 )
 
@@ -59,12 +62,16 @@ func (t *Table) Types() []scheduling.PluginType {
 			DefaultFor: []string{
 				scheduling.DataTypeOf[scheduling.InFlightLoad](),
 				scheduling.DataTypeOf[scheduling.UncachedRequestTokens](),
+				scheduling.DataTypeOf[scheduling.LearntRates](),
+				scheduling.DataTypeOf[scheduling.PoolPressure](),
 			},
 			New: func(b *scheduling.Builder) (any, error) {
 				return &late{
 					table:    t,
 					load:     scheduling.ProduceColumn[scheduling.InFlightLoad](b),
 					uncached: scheduling.ProduceColumn[scheduling.UncachedRequestTokens](b),
+					rates:    scheduling.ProduceColumn[scheduling.LearntRates](b),
+					pressure: scheduling.ProduceValue[scheduling.PoolPressure](b),
 				}, nil
 			},
 		},
@@ -95,6 +102,8 @@ type late struct {
 	table    *Table
 	load     scheduling.Key[scheduling.InFlightLoad]
 	uncached scheduling.Key[scheduling.UncachedRequestTokens]
+	rates    scheduling.Key[scheduling.LearntRates]
+	pressure scheduling.ValueKey[scheduling.PoolPressure]
 }
 
 // Fill implements scheduling.Filler.
@@ -103,6 +112,10 @@ func (p *late) Fill(c *scheduling.Cycle) {
 		e := &p.table.Endpoints[i]
 		set(p.load.In(c), i, e.Load)
 		set(p.uncached.In(c), i, e.Uncached)
+		set(p.rates.In(c), i, e.Rates)
+	}
+	if p.table.Pressure != nil {
+		p.pressure.In(c).Set(*p.table.Pressure)
 	}
 }
 

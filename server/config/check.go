@@ -108,8 +108,11 @@ var otherSpellings = map[string]string{
 func (f *File) differences(types []scheduling.PluginType) []string {
 	var lines []string
 	for _, pl := range f.allPlugins() {
-		theirs := foreignDefaults[pl.kind]
-		for _, p := range f.parameterValues(types, pl) {
+		theirs, values := foreignDefaults[pl.kind], f.parameterValues(types, pl)
+		if slices.Contains(values, parameterValue{"penaltyMode", "breakEven"}) {
+			continue // llm-d's filter has no such mode
+		}
+		for _, p := range values {
 			their, known := theirs[p.name]
 			if !known || their == p.value || pl.sets(p.name) {
 				continue

@@ -118,7 +118,7 @@ func TestStillToCome(t *testing.T) {
 	for _, later := range config.Later() {
 		onlyLater(t, faults(t, "plugins: [{type: "+later.Type+"}]\n"), "plugins[0]: type \""+later.Type+"\"")
 	}
-	for _, parameter := range []string{"penaltyMode: breakEven", "ttftSource: latencyPredictor"} {
+	for _, parameter := range []string{"ttftSource: latencyPredictor"} {
 		key, _, _ := strings.Cut(parameter, ":")
 		onlyLater(t, faults(t, "plugins: [{type: prefix-cache-affinity-filter, parameters: {"+parameter+"}}]\n"), "plugins[0].parameters."+key)
 	}

@@ -128,18 +128,29 @@ func testTypes() []scheduling.PluginType {
 				scheduling.ConsumeColumn[scheduling.PrefixCacheMatchInfo](b, "prefixMatchInfoProducerName", p.PrefixMatchInfoProducerName)
 				return testProducer{}, nil
 			})),
+		defaultFor[scheduling.LearntRates](testType("learnt-rates-producer", struct{}{}, func(b *scheduling.Builder, _ struct{}) (any, error) {
+			scheduling.ProduceColumn[scheduling.LearntRates](b)
+			return testProducer{}, nil
+		})),
+		testType("prefill-cost-scorer", struct{}{}, func(b *scheduling.Builder, _ struct{}) (any, error) {
+			scheduling.ConsumeColumn[scheduling.LearntRates](b, "learntRatesProducerName", "")
+			return testScorer{}, nil
+		}),
 		testType("outlier-detection-filter", struct{}{}, func(*scheduling.Builder, struct{}) (any, error) { return testFilter{}, nil }),
 		testType("prefix-cache-affinity-filter",
 			gateParams{AffinityThreshold: 0.8, ExplorationProbability: 0.01, PenaltyMode: "static"},
 			func(b *scheduling.Builder, p gateParams) (any, error) {
 				scheduling.ConsumeColumn[scheduling.InFlightLoad](b, "inFlightLoadProducerName", "")
+				if p.PenaltyMode == "breakEven" {
+					scheduling.ConsumeColumn[scheduling.LearntRates](b, "learntRatesProducerName", "")
+				}
 				return testFilter{}, p.check()
 			}),
 		testType("label-selector-filter", labelParams{}, func(*scheduling.Builder, labelParams) (any, error) { return testFilter{}, nil }),
 		testType("max-score-picker", pickerParams{}, func(*scheduling.Builder, pickerParams) (any, error) { return testPicker{}, nil }),
 		testType("random-picker", pickerParams{}, func(*scheduling.Builder, pickerParams) (any, error) { return testPicker{}, nil }),
 	}
-	for _, name := range []string{"prefill-cost-scorer", "prefix-cache-scorer", "queue-scorer", "token-load-scorer", "active-request-scorer"} {
+	for _, name := range []string{"prefix-cache-scorer", "queue-scorer", "token-load-scorer", "active-request-scorer"} {
 		types = append(types, scheduling.PluginType{Type: name, New: func(*scheduling.Builder) (any, error) { return testScorer{}, nil }})
 	}
 	return append(types, Later()...)

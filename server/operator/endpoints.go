@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-epp/sluice/cache"
 	"github.com/sluice-epp/sluice/cache/audit"
 	"github.com/sluice-epp/sluice/load/metrics"
+	learner "github.com/sluice-epp/sluice/load/rates"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/scheduling/record"
 )
@@ -62,9 +63,25 @@ func (s *Service) ListEndpoints(context.Context, *schedulerv1.ListEndpointsReque
 				to.Caches = append(to.Caches, c)
 			}
 		}
+		for _, l := range scheduling.PluginsOf[*learner.Plugin](scheduler) {
+			to.Rates = learnt(l, e)
+			break
+		}
 		answer.Endpoints = append(answer.Endpoints, to)
 	}
 	return answer, nil
+}
+
+// learnt is what has been measured of an endpoint; nil where nothing has.
+func learnt(from *learner.Plugin, e *scheduling.Endpoint) *schedulerv1.LearntRates {
+	known, ok := from.Rates(e.Ordinal, e.Generation)
+	if !ok || known.Confidence == 0 {
+		return nil
+	}
+	throughput := 1000 / known.PrefillMsPerToken
+	return &schedulerv1.LearntRates{
+		PrefillTokensPerSecond: &throughput, WaitMsPerToken: &known.WaitMsPerToken, BreakEven: &known.BreakEven, Confidence: known.Confidence,
+	}
 }
 
 // rates are the shares of false hits and misses; nil where nothing was audited.

@@ -9,6 +9,7 @@ import (
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
 	"github.com/sluice-epp/sluice/cmd/sluice/display"
+	"github.com/sluice-epp/sluice/scheduling"
 )
 
 // MinWidth is the narrowest that a decision is written.
@@ -185,6 +186,20 @@ func (p *page) latency() {
 	}
 	p.field("learnt rates", rates)
 	p.field("break-even", breakEven)
+	for _, pressure := range p.d.GetPoolPressures() {
+		p.field("pool", Pressure(pressure))
+	}
+}
+
+// Pressure is what of the pool priced a pick, in words.
+func Pressure(m *decisionv1.PoolPressure) string {
+	v := scheduling.PoolPressure{Utilisation: m.GetUtilisation()}
+	s := fmt.Sprintf("busy with prompts %s of the time (α %s); a ms of prefill holds a decode up by %s ms",
+		display.Percent(m.GetUtilisation()), display.Score(v.Alpha()), display.Score(m.GetDecodeStall()))
+	if m.GetCompanyMs() > 0 {
+		s += fmt.Sprintf(", each request in flight by %s", display.Millis(m.GetCompanyMs()))
+	}
+	return s + " (confidence " + display.Percent(m.GetConfidence()) + ")"
 }
 
 // Rates are an endpoint's learnt rates in words, and where a gate breaks even by them; unknown stands for what is not known.

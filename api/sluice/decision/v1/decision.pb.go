@@ -332,7 +332,9 @@ type Decision struct {
 	// How the request ended; absent while it is in flight, and for what was only tried. Deciding again does not read it.
 	Outcome *Outcome `protobuf:"bytes,18,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// The labels that candidates' labels are recorded for, sorted: those that the profile looks at.
-	LabelKeys     []string `protobuf:"bytes,19,rep,name=label_keys,json=labelKeys,proto3" json:"label_keys,omitempty"`
+	LabelKeys []string `protobuf:"bytes,19,rep,name=label_keys,json=labelKeys,proto3" json:"label_keys,omitempty"`
+	// What of the pool decides how much a request's work costs others.
+	PoolPressures []*PoolPressure `protobuf:"bytes,20,rep,name=pool_pressures,json=poolPressures,proto3" json:"pool_pressures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -496,6 +498,13 @@ func (x *Decision) GetOutcome() *Outcome {
 func (x *Decision) GetLabelKeys() []string {
 	if x != nil {
 		return x.LabelKeys
+	}
+	return nil
+}
+
+func (x *Decision) GetPoolPressures() []*PoolPressure {
+	if x != nil {
+		return x.PoolPressures
 	}
 	return nil
 }
@@ -841,7 +850,9 @@ type Candidate struct {
 	// How recently it got a request of which no endpoint held anything; absent where this request is not one.
 	ColdRanks []*ColdRank `protobuf:"bytes,17,rep,name=cold_ranks,json=coldRanks,proto3" json:"cold_ranks,omitempty"`
 	// Whether it is left out for a while because it failed; absent where it is not.
-	Ejections     []*Ejection `protobuf:"bytes,18,rep,name=ejections,proto3" json:"ejections,omitempty"`
+	Ejections []*Ejection `protobuf:"bytes,18,rep,name=ejections,proto3" json:"ejections,omitempty"`
+	// What work costs on it, as far as it has been learnt.
+	LearntRates   []*LearntRates `protobuf:"bytes,19,rep,name=learnt_rates,json=learntRates,proto3" json:"learnt_rates,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -991,6 +1002,13 @@ func (x *Candidate) GetColdRanks() []*ColdRank {
 func (x *Candidate) GetEjections() []*Ejection {
 	if x != nil {
 		return x.Ejections
+	}
+	return nil
+}
+
+func (x *Candidate) GetLearntRates() []*LearntRates {
+	if x != nil {
+		return x.LearntRates
 	}
 	return nil
 }
@@ -1470,6 +1488,162 @@ func (x *Ejection) GetProducer() string {
 	return ""
 }
 
+// LearntRates are what work costs on an endpoint: constants at first, measurements as they come.
+type LearntRates struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The producer; empty where it is the only one of its kind.
+	Producer string `protobuf:"bytes,1,opt,name=producer,proto3" json:"producer,omitempty"`
+	// How long an uncached prompt token takes to compute, in ms.
+	PrefillMsPerToken float64 `protobuf:"fixed64,2,opt,name=prefill_ms_per_token,json=prefillMsPerToken,proto3" json:"prefill_ms_per_token,omitempty"`
+	// How long each token in flight on the endpoint makes a request wait, in ms.
+	WaitMsPerToken float64 `protobuf:"fixed64,3,opt,name=wait_ms_per_token,json=waitMsPerToken,proto3" json:"wait_ms_per_token,omitempty"`
+	// How far they are measured, 0 to 1.
+	Confidence    float64 `protobuf:"fixed64,4,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LearntRates) Reset() {
+	*x = LearntRates{}
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LearntRates) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LearntRates) ProtoMessage() {}
+
+func (x *LearntRates) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LearntRates.ProtoReflect.Descriptor instead.
+func (*LearntRates) Descriptor() ([]byte, []int) {
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *LearntRates) GetProducer() string {
+	if x != nil {
+		return x.Producer
+	}
+	return ""
+}
+
+func (x *LearntRates) GetPrefillMsPerToken() float64 {
+	if x != nil {
+		return x.PrefillMsPerToken
+	}
+	return 0
+}
+
+func (x *LearntRates) GetWaitMsPerToken() float64 {
+	if x != nil {
+		return x.WaitMsPerToken
+	}
+	return 0
+}
+
+func (x *LearntRates) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
+
+// PoolPressure is what of the pool decides how much a request's work costs others.
+type PoolPressure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The producer; empty where it is the only one of its kind.
+	Producer string `protobuf:"bytes,1,opt,name=producer,proto3" json:"producer,omitempty"`
+	// The share of the endpoints' time in which they have prompts to compute, 0 to 1.
+	Utilisation float64 `protobuf:"fixed64,2,opt,name=utilisation,proto3" json:"utilisation,omitempty"`
+	// By how much each ms of prefill holds up each request that is decoding on the endpoint, in ms.
+	DecodeStall float64 `protobuf:"fixed64,3,opt,name=decode_stall,json=decodeStall,proto3" json:"decode_stall,omitempty"`
+	// By how much a request and one that is in flight on the same endpoint make each other decode longer, in ms for both
+	// together.
+	CompanyMs float64 `protobuf:"fixed64,4,opt,name=company_ms,json=companyMs,proto3" json:"company_ms,omitempty"`
+	// How far decode_stall and company_ms are measured, 0 to 1.
+	Confidence    float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolPressure) Reset() {
+	*x = PoolPressure{}
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolPressure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolPressure) ProtoMessage() {}
+
+func (x *PoolPressure) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolPressure.ProtoReflect.Descriptor instead.
+func (*PoolPressure) Descriptor() ([]byte, []int) {
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PoolPressure) GetProducer() string {
+	if x != nil {
+		return x.Producer
+	}
+	return ""
+}
+
+func (x *PoolPressure) GetUtilisation() float64 {
+	if x != nil {
+		return x.Utilisation
+	}
+	return 0
+}
+
+func (x *PoolPressure) GetDecodeStall() float64 {
+	if x != nil {
+		return x.DecodeStall
+	}
+	return 0
+}
+
+func (x *PoolPressure) GetCompanyMs() float64 {
+	if x != nil {
+		return x.CompanyMs
+	}
+	return 0
+}
+
+func (x *PoolPressure) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
+
 // Fault is a producer that failed for the request.
 type Fault struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1483,7 +1657,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[12]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1669,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[12]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1682,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{12}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Fault) GetProducer() string {
@@ -1538,7 +1712,7 @@ type FilterStep struct {
 
 func (x *FilterStep) Reset() {
 	*x = FilterStep{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +1724,7 @@ func (x *FilterStep) String() string {
 func (*FilterStep) ProtoMessage() {}
 
 func (x *FilterStep) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +1737,7 @@ func (x *FilterStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilterStep.ProtoReflect.Descriptor instead.
 func (*FilterStep) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{13}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FilterStep) GetFilter() string {
@@ -1605,7 +1779,7 @@ type GateReport struct {
 
 func (x *GateReport) Reset() {
 	*x = GateReport{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1791,7 @@ func (x *GateReport) String() string {
 func (*GateReport) ProtoMessage() {}
 
 func (x *GateReport) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1804,7 @@ func (x *GateReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GateReport.ProtoReflect.Descriptor instead.
 func (*GateReport) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{14}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GateReport) GetFilter() string {
@@ -1702,7 +1876,7 @@ type Scorer struct {
 
 func (x *Scorer) Reset() {
 	*x = Scorer{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1888,7 @@ func (x *Scorer) String() string {
 func (*Scorer) ProtoMessage() {}
 
 func (x *Scorer) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1901,7 @@ func (x *Scorer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scorer.ProtoReflect.Descriptor instead.
 func (*Scorer) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{15}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Scorer) GetName() string {
@@ -1769,7 +1943,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[16]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +1955,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[16]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +1968,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{16}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Outcome) GetReason() string {
@@ -1857,7 +2031,7 @@ var File_sluice_decision_v1_decision_proto protoreflect.FileDescriptor
 
 const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\n" +
-	"!sluice/decision/v1/decision.proto\x12\x12sluice.decision.v1\"\xc1\x06\n" +
+	"!sluice/decision/v1/decision.proto\x12\x12sluice.decision.v1\"\x8a\a\n" +
 	"\bDecision\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12*\n" +
 	"\x11client_request_id\x18\x02 \x01(\tR\x0fclientRequestId\x12$\n" +
@@ -1882,7 +2056,8 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\x10runner_up_margin\x18\x11 \x01(\x01H\x00R\x0erunnerUpMargin\x88\x01\x01\x125\n" +
 	"\aoutcome\x18\x12 \x01(\v2\x1b.sluice.decision.v1.OutcomeR\aoutcome\x12\x1d\n" +
 	"\n" +
-	"label_keys\x18\x13 \x03(\tR\tlabelKeysB\x13\n" +
+	"label_keys\x18\x13 \x03(\tR\tlabelKeys\x12G\n" +
+	"\x0epool_pressures\x18\x14 \x03(\v2 .sluice.decision.v1.PoolPressureR\rpoolPressuresB\x13\n" +
 	"\x11_runner_up_margin\"\x96\x04\n" +
 	"\aRequest\x12;\n" +
 	"\toperation\x18\x01 \x01(\x0e2\x1d.sluice.decision.v1.OperationR\toperation\x12\x14\n" +
@@ -1911,7 +2086,7 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\x06Column\x12\x1b\n" +
 	"\tdata_type\x18\x01 \x01(\tR\bdataType\x12\x1a\n" +
 	"\bproducer\x18\x02 \x01(\tR\bproducer\x12\x16\n" +
-	"\x06opaque\x18\x03 \x01(\bR\x06opaque\"\xd6\a\n" +
+	"\x06opaque\x18\x03 \x01(\bR\x06opaque\"\x9a\b\n" +
 	"\tCandidate\x12\x18\n" +
 	"\aordinal\x18\x01 \x01(\rR\aordinal\x12\x1e\n" +
 	"\n" +
@@ -1934,7 +2109,8 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\x05total\x18\x0f \x01(\x01R\x05total\x12;\n" +
 	"\n" +
 	"cold_ranks\x18\x11 \x03(\v2\x1c.sluice.decision.v1.ColdRankR\tcoldRanks\x12:\n" +
-	"\tejections\x18\x12 \x03(\v2\x1c.sluice.decision.v1.EjectionR\tejections\x1a9\n" +
+	"\tejections\x18\x12 \x03(\v2\x1c.sluice.decision.v1.EjectionR\tejections\x12B\n" +
+	"\flearnt_rates\x18\x13 \x03(\v2\x1f.sluice.decision.v1.LearntRatesR\vlearntRates\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x01\n" +
@@ -1975,7 +2151,23 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x03R\x04rank\"&\n" +
 	"\bEjection\x12\x1a\n" +
-	"\bproducer\x18\x01 \x01(\tR\bproducer\"9\n" +
+	"\bproducer\x18\x01 \x01(\tR\bproducer\"\xa5\x01\n" +
+	"\vLearntRates\x12\x1a\n" +
+	"\bproducer\x18\x01 \x01(\tR\bproducer\x12/\n" +
+	"\x14prefill_ms_per_token\x18\x02 \x01(\x01R\x11prefillMsPerToken\x12)\n" +
+	"\x11wait_ms_per_token\x18\x03 \x01(\x01R\x0ewaitMsPerToken\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\x04 \x01(\x01R\n" +
+	"confidence\"\xae\x01\n" +
+	"\fPoolPressure\x12\x1a\n" +
+	"\bproducer\x18\x01 \x01(\tR\bproducer\x12 \n" +
+	"\vutilisation\x18\x02 \x01(\x01R\vutilisation\x12!\n" +
+	"\fdecode_stall\x18\x03 \x01(\x01R\vdecodeStall\x12\x1d\n" +
+	"\n" +
+	"company_ms\x18\x04 \x01(\x01R\tcompanyMs\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\x05 \x01(\x01R\n" +
+	"confidence\"9\n" +
 	"\x05Fault\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\"8\n" +
@@ -2061,7 +2253,7 @@ func file_sluice_decision_v1_decision_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_decision_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_sluice_decision_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_sluice_decision_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_sluice_decision_v1_decision_proto_goTypes = []any{
 	(Operation)(0),                // 0: sluice.decision.v1.Operation
 	(EndpointState)(0),            // 1: sluice.decision.v1.EndpointState
@@ -2079,40 +2271,44 @@ var file_sluice_decision_v1_decision_proto_goTypes = []any{
 	(*LatencyPrediction)(nil),     // 13: sluice.decision.v1.LatencyPrediction
 	(*ColdRank)(nil),              // 14: sluice.decision.v1.ColdRank
 	(*Ejection)(nil),              // 15: sluice.decision.v1.Ejection
-	(*Fault)(nil),                 // 16: sluice.decision.v1.Fault
-	(*FilterStep)(nil),            // 17: sluice.decision.v1.FilterStep
-	(*GateReport)(nil),            // 18: sluice.decision.v1.GateReport
-	(*Scorer)(nil),                // 19: sluice.decision.v1.Scorer
-	(*Outcome)(nil),               // 20: sluice.decision.v1.Outcome
-	nil,                           // 21: sluice.decision.v1.Candidate.LabelsEntry
+	(*LearntRates)(nil),           // 16: sluice.decision.v1.LearntRates
+	(*PoolPressure)(nil),          // 17: sluice.decision.v1.PoolPressure
+	(*Fault)(nil),                 // 18: sluice.decision.v1.Fault
+	(*FilterStep)(nil),            // 19: sluice.decision.v1.FilterStep
+	(*GateReport)(nil),            // 20: sluice.decision.v1.GateReport
+	(*Scorer)(nil),                // 21: sluice.decision.v1.Scorer
+	(*Outcome)(nil),               // 22: sluice.decision.v1.Outcome
+	nil,                           // 23: sluice.decision.v1.Candidate.LabelsEntry
 }
 var file_sluice_decision_v1_decision_proto_depIdxs = []int32{
 	5,  // 0: sluice.decision.v1.Decision.request:type_name -> sluice.decision.v1.Request
 	7,  // 1: sluice.decision.v1.Decision.columns:type_name -> sluice.decision.v1.Column
 	8,  // 2: sluice.decision.v1.Decision.candidates:type_name -> sluice.decision.v1.Candidate
-	16, // 3: sluice.decision.v1.Decision.faults:type_name -> sluice.decision.v1.Fault
-	17, // 4: sluice.decision.v1.Decision.filter_steps:type_name -> sluice.decision.v1.FilterStep
-	18, // 5: sluice.decision.v1.Decision.gates:type_name -> sluice.decision.v1.GateReport
-	19, // 6: sluice.decision.v1.Decision.scorers:type_name -> sluice.decision.v1.Scorer
-	20, // 7: sluice.decision.v1.Decision.outcome:type_name -> sluice.decision.v1.Outcome
-	0,  // 8: sluice.decision.v1.Request.operation:type_name -> sluice.decision.v1.Operation
-	6,  // 9: sluice.decision.v1.Request.tokenized_prompts:type_name -> sluice.decision.v1.TokenizedPrompt
-	1,  // 10: sluice.decision.v1.Candidate.state:type_name -> sluice.decision.v1.EndpointState
-	21, // 11: sluice.decision.v1.Candidate.labels:type_name -> sluice.decision.v1.Candidate.LabelsEntry
-	2,  // 12: sluice.decision.v1.Candidate.exclusion:type_name -> sluice.decision.v1.Exclusion
-	9,  // 13: sluice.decision.v1.Candidate.prefix_cache_matches:type_name -> sluice.decision.v1.PrefixCacheMatch
-	10, // 14: sluice.decision.v1.Candidate.in_flight_loads:type_name -> sluice.decision.v1.InFlightLoad
-	11, // 15: sluice.decision.v1.Candidate.uncached_request_tokens:type_name -> sluice.decision.v1.UncachedRequestTokens
-	12, // 16: sluice.decision.v1.Candidate.engine_metrics:type_name -> sluice.decision.v1.EngineMetrics
-	13, // 17: sluice.decision.v1.Candidate.latency_predictions:type_name -> sluice.decision.v1.LatencyPrediction
-	14, // 18: sluice.decision.v1.Candidate.cold_ranks:type_name -> sluice.decision.v1.ColdRank
-	15, // 19: sluice.decision.v1.Candidate.ejections:type_name -> sluice.decision.v1.Ejection
-	3,  // 20: sluice.decision.v1.GateReport.verdict:type_name -> sluice.decision.v1.GateVerdict
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	18, // 3: sluice.decision.v1.Decision.faults:type_name -> sluice.decision.v1.Fault
+	19, // 4: sluice.decision.v1.Decision.filter_steps:type_name -> sluice.decision.v1.FilterStep
+	20, // 5: sluice.decision.v1.Decision.gates:type_name -> sluice.decision.v1.GateReport
+	21, // 6: sluice.decision.v1.Decision.scorers:type_name -> sluice.decision.v1.Scorer
+	22, // 7: sluice.decision.v1.Decision.outcome:type_name -> sluice.decision.v1.Outcome
+	17, // 8: sluice.decision.v1.Decision.pool_pressures:type_name -> sluice.decision.v1.PoolPressure
+	0,  // 9: sluice.decision.v1.Request.operation:type_name -> sluice.decision.v1.Operation
+	6,  // 10: sluice.decision.v1.Request.tokenized_prompts:type_name -> sluice.decision.v1.TokenizedPrompt
+	1,  // 11: sluice.decision.v1.Candidate.state:type_name -> sluice.decision.v1.EndpointState
+	23, // 12: sluice.decision.v1.Candidate.labels:type_name -> sluice.decision.v1.Candidate.LabelsEntry
+	2,  // 13: sluice.decision.v1.Candidate.exclusion:type_name -> sluice.decision.v1.Exclusion
+	9,  // 14: sluice.decision.v1.Candidate.prefix_cache_matches:type_name -> sluice.decision.v1.PrefixCacheMatch
+	10, // 15: sluice.decision.v1.Candidate.in_flight_loads:type_name -> sluice.decision.v1.InFlightLoad
+	11, // 16: sluice.decision.v1.Candidate.uncached_request_tokens:type_name -> sluice.decision.v1.UncachedRequestTokens
+	12, // 17: sluice.decision.v1.Candidate.engine_metrics:type_name -> sluice.decision.v1.EngineMetrics
+	13, // 18: sluice.decision.v1.Candidate.latency_predictions:type_name -> sluice.decision.v1.LatencyPrediction
+	14, // 19: sluice.decision.v1.Candidate.cold_ranks:type_name -> sluice.decision.v1.ColdRank
+	15, // 20: sluice.decision.v1.Candidate.ejections:type_name -> sluice.decision.v1.Ejection
+	16, // 21: sluice.decision.v1.Candidate.learnt_rates:type_name -> sluice.decision.v1.LearntRates
+	3,  // 22: sluice.decision.v1.GateReport.verdict:type_name -> sluice.decision.v1.GateVerdict
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_sluice_decision_v1_decision_proto_init() }
@@ -2122,15 +2318,15 @@ func file_sluice_decision_v1_decision_proto_init() {
 	}
 	file_sluice_decision_v1_decision_proto_msgTypes[0].OneofWrappers = []any{}
 	file_sluice_decision_v1_decision_proto_msgTypes[8].OneofWrappers = []any{}
-	file_sluice_decision_v1_decision_proto_msgTypes[14].OneofWrappers = []any{}
 	file_sluice_decision_v1_decision_proto_msgTypes[16].OneofWrappers = []any{}
+	file_sluice_decision_v1_decision_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_decision_v1_decision_proto_rawDesc), len(file_sluice_decision_v1_decision_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1224,7 +1224,8 @@ type LearntRates struct {
 	PrefillTokensPerSecond *float64 `protobuf:"fixed64,1,opt,name=prefill_tokens_per_second,json=prefillTokensPerSecond,proto3,oneof" json:"prefill_tokens_per_second,omitempty"`
 	// How long a request waits for each token in flight before it, in ms.
 	WaitMsPerToken *float64 `protobuf:"fixed64,2,opt,name=wait_ms_per_token,json=waitMsPerToken,proto3,oneof" json:"wait_ms_per_token,omitempty"`
-	// How many tokens in flight cost a request as much as one prompt token that has to be computed: where a gate breaks even.
+	// How many tokens in flight cost as much as one prompt token that has to be computed, with nobody decoding: where a gate
+	// breaks even.
 	BreakEven *float64 `protobuf:"fixed64,3,opt,name=break_even,json=breakEven,proto3,oneof" json:"break_even,omitempty"`
 	// How far the rates can be trusted, 0 to 1.
 	Confidence    float64 `protobuf:"fixed64,4,opt,name=confidence,proto3" json:"confidence,omitempty"`

@@ -1,0 +1,5 @@
+//go:build !race
+
+package rates
+
+const raceEnabled = false
