@@ -3,6 +3,7 @@ package fit_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 const budget = 8192
 
 func options() fit.Options {
-	return fit.Options{Budget: budget, Default: sim.DefaultParams().Cost, Resamples: 200, Seed: 1}
+	return fit.Options{Budget: budget, Default: sim.DefaultParams().Cost, Resamples: 60, Seed: 1}
 }
 
 // quick is a small model on one big card: every cost is another than the default.
@@ -27,15 +28,17 @@ func measured(t *testing.T, cost sim.StepCost, n int, noise float64, decoding bo
 	t.Helper()
 	random := rand.New(rand.NewPCG(3, 4))
 	p := sim.DefaultParams()
-	p.Cost, p.NumBlocks, p.MaxModelLen = cost, 1<<18, 1<<20
+	p.Cost, p.NumBlocks, p.MaxModelLen = cost, 1<<14, 1<<17
 	var all []fit.Sample
+	words := text(0, 1<<15)
 	for i := range n {
 		e, err := sim.New(p, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := fit.Sample{PromptTokens: int(100 * math.Exp(random.Float64()*5)), OutputTokens: 2 + random.IntN(200)} // 100 to 14,800
-		prompt := text(uint32(i)<<16, s.PromptTokens)
+		s := fit.Sample{PromptTokens: int(100 * math.Exp(random.Float64()*5)), OutputTokens: 2 + random.IntN(60)} // 100 to 14,800
+		prompt := slices.Clone(words[:s.PromptTokens])
+		prompt[0] = 1<<30 + uint32(i)
 		now := time.Duration(0)
 		step := func() sim.StepResult {
 			if _, ok := e.Begin(now); !ok {
@@ -52,13 +55,13 @@ func measured(t *testing.T, cost sim.StepCost, n int, noise float64, decoding bo
 				step()
 			}
 		}
-		others, longest := 0, []int{50, 3000}[random.IntN(2)]
+		others, longest := 0, []int{30, 2000}[random.IntN(2)]
 		if decoding {
-			others = random.IntN(64)
+			others = random.IntN(40)
 		}
 		var busy []*sim.Job
 		for k := range others {
-			j := &sim.Job{Prompt: text(1<<31+uint32(k)<<16, 1+random.IntN(longest)), Output: make([]uint32, 1000)}
+			j := &sim.Job{Prompt: words[k : k+1+random.IntN(longest)], Output: make([]uint32, 400)}
 			must(t, e.Submit(now, j))
 			busy = append(busy, j)
 		}
