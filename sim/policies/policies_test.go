@@ -184,3 +184,30 @@ func TestValuesAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is written, a specification that is taken is what its label says.
+func FuzzParse(f *testing.F) {
+	for _, p := range policies.All() {
+		f.Add(p.Label())
+		for _, set := range p.Tuned {
+			q, err := p.With(set)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(q.Label())
+		}
+	}
+	for _, spec := range []string{"", ":", "llm-d:", "llm-d:prefix", "llm-d:prefix=", "llm-d:=1", "llm-d:prefix=1,prefix=1", "llm-d:prefix=a=b", "llm-d:prefix=1,", "x:y=z"} {
+		f.Add(spec)
+	}
+	f.Fuzz(func(t *testing.T, spec string) {
+		p, err := policies.Parse(spec)
+		if err != nil {
+			return
+		}
+		again, err := policies.Parse(p.Label())
+		if err != nil || again.Label() != p.Label() {
+			t.Errorf("%q is %q, which is %q: %v", spec, p.Label(), again.Label(), err)
+		}
+	})
+}

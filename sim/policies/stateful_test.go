@@ -250,3 +250,30 @@ func TestThePooledReferenceReleasesWhatItCharged(t *testing.T) {
 		t.Errorf("%d tokens are in flight at the end", left)
 	}
 }
+
+// Engines that wait for room which others hold go on once it is free, also where sequences lose theirs half way.
+func TestThePooledReferenceComesToAnEnd(t *testing.T) {
+	p, err := policies.Find("pooled")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for blocks := 12; blocks <= 40; blocks += 7 {
+		params := sim.DefaultParams()
+		params.NumBlocks, params.MaxModelLen, params.MaxWaiting = blocks, 12*params.BlockSize, 1<<20
+		tr := &trace.Trace{Name: "tight", BlockTokens: params.BlockSize}
+		for i := range 120 {
+			r := trace.Request{At: time.Duration(i) * 50 * time.Millisecond, PromptTokens: 4 * params.BlockSize, OutputTokens: 1 + 13*i%120}
+			for b := range 4 {
+				r.Blocks = append(r.Blocks, uint64(i*4+b))
+			}
+			tr.Requests = append(tr.Requests, r)
+		}
+		r, err := fleet.Run(fleet.Config{
+			Trace: tr, Engines: []sim.Params{params, params, params}, Pooled: true,
+			NewPicker: func(v *fleet.View) (fleet.Picker, error) { return p.NewPicker(v, nil) },
+		})
+		if err != nil || len(r.Samples) != 120 {
+			t.Fatalf("%d blocks each: %v", blocks, err)
+		}
+	}
+}
