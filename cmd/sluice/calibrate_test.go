@@ -84,15 +84,15 @@ func TestCalibrateForAFile(t *testing.T) {
 	prefillLog(t, log)
 	write := func(plugins string) {
 		t.Helper()
-		text := plugins + "  - type: max-score-picker\nschedulingProfiles:\n  - name: default\n    plugins:\n      - pluginRef: prefix-cache-affinity-filter\n" +
+		text := plugins + "  - type: prefill-cost-scorer\n    name: cost\n  - type: max-score-picker\nschedulingProfiles:\n  - name: default\n    plugins:\n      - pluginRef: prefix-cache-affinity-filter\n" +
 			"      - pluginRef: cost\n      - pluginRef: max-score-picker\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("plugins:\n  - type: prefix-cache-affinity-filter\n    parameters: {penaltyMode: static, maxTTFTPenaltyMs: 900}\n  - type: prefill-cost-scorer\n    name: cost\n")
+	write("plugins:\n  - type: prefix-cache-affinity-filter\n    parameters: {penaltyMode: static, maxTTFTPenaltyMs: 900}\n  - type: learnt-rates-producer\n    name: rates\n")
 	code, stdout, stderr := asProcess(t, "calibrate", log, "--config", file)
-	if code != 0 || !strings.Contains(stdout, "maxTTFTPenaltyMs: 4000 # is 900") || !strings.Contains(stdout, `name: "cost"`) || !strings.Contains(stdout, "For "+file) {
+	if code != 0 || !strings.Contains(stdout, "maxTTFTPenaltyMs: 4000 # is 900") || !strings.Contains(stdout, `name: "rates"`) || !strings.Contains(stdout, "For "+file) {
 		t.Fatalf("exit %d, said %q, printed\n%s", code, stderr, stdout)
 	}
 	_, pasted, _ := strings.Cut(stdout, "plugins:\n")
@@ -103,7 +103,7 @@ func TestCalibrateForAFile(t *testing.T) {
 		t.Errorf("exit %d, said %q, printed\n%s", code, stderr, stdout)
 	}
 	// A bar that is a ceiling only is left alone.
-	write("plugins:\n  - type: prefix-cache-affinity-filter\n    parameters: {penaltyMode: matchedTokens}\n  - type: prefill-cost-scorer\n    name: cost\n")
+	write("plugins:\n  - type: prefix-cache-affinity-filter\n    parameters: {penaltyMode: matchedTokens}\n")
 	if _, stdout, _ = asProcess(t, "calibrate", log, "--config", file); strings.Contains(stdout, "maxTTFTPenaltyMs") || !strings.Contains(stdout, "peakPrefillThroughput") {
 		t.Errorf("printed\n%s", stdout)
 	}

@@ -67,6 +67,7 @@ func (g *GateReportCommand) options() (gatereport.Options, error) {
 		}
 		o.Rules = append(o.Rules, gatereport.MatchedRule(n))
 	}
+	o.Rules = append(o.Rules, gatereport.BreakEvenRule())
 	err := o.Validate()
 	return o, err
 }

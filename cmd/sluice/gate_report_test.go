@@ -70,7 +70,7 @@ func TestGateReport(t *testing.T) {
 	gateLog(t, filepath.Join(folder, "b.jsonl"), 400, 7000)
 	html, figures := filepath.Join(folder, "gate.html"), filepath.Join(folder, "gate.json")
 	code, stdout, stderr := asProcess(t, "gate-report", folder, "--bar", "6500ms", "--html", html, "--json", figures)
-	for _, want := range []string{"6 decisions", "affinity (bar 18 s, 1000 tok/s)", "p50 300, p90 7,000", "2 of 6, 33.3 %", "static 6.5 s", "matchedTokens ×3"} {
+	for _, want := range []string{"6 decisions", "affinity (bar 18 s, 1000 tok/s)", "p50 300, p90 7,000", "2 of 6, 33.3 %", "static 6.5 s", "matchedTokens ×3", "breakEven"} {
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("exit %d, said %q, no %q in\n%s", code, stderr, want, stdout)
 		}

@@ -192,8 +192,7 @@ func (r *Report) notes() {
 			note("%s: no decision had a sticky endpoint and another one: there is no break-even.", name)
 		}
 		if f := d.moved(); f >= 2 {
-			note("%s: the break-even moved by a factor of %.1f over time. No fixed bar fits that; penaltyMode matchedTokens and "+
-				"prefill-cost-scorer follow it.", name, f)
+			note("%s: the break-even moved by a factor of %.1f over time. No fixed bar fits that; penaltyMode breakEven follows it.", name, f)
 		}
 	}
 	if measured > 1 {

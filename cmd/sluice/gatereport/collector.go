@@ -91,6 +91,7 @@ type section struct {
 	bars, peaks   seen[float64]
 	same, checked uint64 // decisions whose comparison came out of the columns as it is recorded
 	outcomes      []outcome
+	priced        bool // it broke even by learnt rates: bars and rates are each request's own
 }
 
 // outcome is what a rule would have done.
@@ -157,7 +158,10 @@ func (c *Collector) gate(v *view, name string, g *decisionv1.GateReport) error {
 	recorded := g != nil && g.GapTokens != nil && g.GapMs != nil
 	peak := c.options.Peak
 	if peak == 0 {
-		peak = peakOf(g)
+		peak = gate.DefaultPeakPrefillThroughput
+		if len(v.rates) == 0 { // else the record's ms are by rates that differ each time
+			peak = peakOf(g)
+		}
 	}
 	trials, peak, err := c.trialsFor(peak)
 	if err != nil {
@@ -256,7 +260,8 @@ func (s *section) count(o *Options, j *judged) {
 		word := verdict(g)
 		released, held = isReleased(word), word == scheduling.GateHeld.String()
 		s.verdicts[word]++
-		if g.BarMs != nil && g.GapMs != nil {
+		s.priced = s.priced || len(j.view.rates) > 0
+		if g.BarMs != nil && g.GapMs != nil && !s.priced {
 			s.bars.add(g.GetBarMs())
 		}
 		if released && !j.sticky {
@@ -272,7 +277,7 @@ func (s *section) count(o *Options, j *judged) {
 	}
 	if j.recorded == nil {
 		s.verdicts[map[bool]string{true: "stayed with the prefix", false: "went elsewhere"}[held]]++
-	} else if tokens != 0 && ms != 0 {
+	} else if tokens != 0 && ms != 0 && !s.priced {
 		s.peaks.add(peakOf(j.recorded))
 	}
 	for i, step := range Steps {

@@ -314,3 +314,26 @@ func TestForms(t *testing.T) {
 		t.Errorf("%+v", back)
 	}
 }
+
+// breakEven is decided by the gate's code too: by the throughput where nothing has been learnt, by what has been where it was
+// recorded.
+func TestBreakEven(t *testing.T) {
+	f := newFixture(t, "{explorationProbability: 0, peakPrefillThroughput: 16000}", gate.TypeName, schedtest.First.Type)
+	o := options()
+	o.Rules = []gatereport.Rule{gatereport.BreakEvenRule()}
+	// The sticky endpoint saves 1440 tokens; with the default α of 1 they are worth 2880 tokens of wait.
+	for gap, want := range map[int64]uint64{1441: 0, 2879: 0, 2882: 1} {
+		if g := reportOn(t, []*decisionv1.Decision{f.decide("m", gap, 1440)}, o).Gates[0]; g.WhatIf[0].Released != want || g.WhatIf[0].Compared != 1 {
+			t.Errorf("a gap of %d tokens: %+v", gap, g.WhatIf[0])
+		}
+	}
+	d := f.decide("m", 1500, 1440)
+	d.PoolPressures = []*decisionv1.PoolPressure{{}} // nothing else to do: α is 0
+	if g := reportOn(t, []*decisionv1.Decision{d}, o).Gates[0]; g.WhatIf[0].Released != 1 {
+		t.Errorf("an idle pool: %+v", g.WhatIf[0])
+	}
+	d.Candidates[1].LearntRates = []*decisionv1.LearntRates{{PrefillMsPerToken: 1, WaitMsPerToken: 1}} // the other one is slow
+	if g := reportOn(t, []*decisionv1.Decision{d}, o).Gates[0]; g.WhatIf[0].Released != 0 {
+		t.Errorf("a slow other one: %+v", g.WhatIf[0])
+	}
+}

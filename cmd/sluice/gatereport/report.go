@@ -208,10 +208,13 @@ func (c *Collector) notes(r *Report) []string {
 				"Is its affinityThreshold %v (--threshold), and are its producers those chosen? The what-if rests on the columns.",
 				g.Name, g.Checked-g.Reconstructed, g.Checked, r.Threshold))
 		}
-		if s := c.gates[g.Name]; s.bars.more || len(s.bars.values) > 1 {
+		if s := c.gates[g.Name]; s.priced {
+			notes = append(notes, g.Name+": gaps in ms are by the rates that had been learnt, where the gate broke even by them; its bar is another one each time. "+
+				"The static bars are tried at 15,928 tokens per second, or at --peak.")
+		} else if s.bars.more || len(s.bars.values) > 1 {
 			notes = append(notes, g.Name+": its bar changed within the log; the shares are over all of it.")
 		}
-		if s := c.gates[g.Name]; c.options.Peak == 0 && (s.peaks.more || len(s.peaks.values) > 1) {
+		if s := c.gates[g.Name]; !s.priced && c.options.Peak == 0 && (s.peaks.more || len(s.peaks.values) > 1) {
 			notes = append(notes, g.Name+": the throughput that makes ms of tokens changed within the log; gaps in ms are as recorded.")
 		}
 	}

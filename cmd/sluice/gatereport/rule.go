@@ -23,6 +23,7 @@ type trial struct {
 	scheduler *scheduling.Scheduler
 	gate      *gate.Filter
 	recorded  *recorded
+	fixed     scheduling.LearntRates // where a record has none
 }
 
 const (
@@ -33,8 +34,11 @@ const (
 
 // recorded stands for the producers: it declares the columns, which are filled from the record.
 type recorded struct {
-	match scheduling.Key[scheduling.PrefixCacheMatchInfo]
-	load  scheduling.Key[scheduling.InFlightLoad]
+	match    scheduling.Key[scheduling.PrefixCacheMatchInfo]
+	load     scheduling.Key[scheduling.InFlightLoad]
+	uncached scheduling.Key[scheduling.UncachedRequestTokens]
+	rates    scheduling.Key[scheduling.LearntRates]
+	pressure scheduling.ValueKey[scheduling.PoolPressure]
 }
 
 // Fill implements scheduling.Filler. The columns are filled before.
@@ -53,16 +57,19 @@ func (first) Pick(_ *scheduling.Cycle, candidates scheduling.Set, _ []float64, p
 
 // newTrial builds a rule's gate for a throughput in tokens per second.
 func newTrial(r Rule, threshold, peak float64) (*trial, error) {
-	t := &trial{rule: r, recorded: &recorded{}}
+	t := &trial{rule: r, recorded: &recorded{}, fixed: scheduling.FixedRates(peak)}
 	never := 0.0
 	p := r.Parameters
 	p.AffinityThreshold, p.ExplorationProbability, p.PeakPrefillThroughput = &threshold, &never, peak
-	p.PrefixMatchInfoProducerName, p.InFlightLoadProducerName = "", ""
+	p.PrefixMatchInfoProducerName, p.InFlightLoadProducerName, p.LearntRatesProducerName = "", "", ""
 	types := []scheduling.PluginType{
 		gate.Type(),
 		{Type: recordedType, New: func(b *scheduling.Builder) (any, error) {
 			t.recorded.match = scheduling.ProduceColumn[scheduling.PrefixCacheMatchInfo](b)
 			t.recorded.load = scheduling.ProduceColumn[scheduling.InFlightLoad](b)
+			t.recorded.uncached = scheduling.ProduceColumn[scheduling.UncachedRequestTokens](b)
+			t.recorded.rates = scheduling.ProduceColumn[scheduling.LearntRates](b)
+			t.recorded.pressure = scheduling.ProduceValue[scheduling.PoolPressure](b)
 			return t.recorded, nil
 		}},
 		{Type: pickerType, New: func(*scheduling.Builder) (any, error) { return first{}, nil }},
@@ -100,11 +107,45 @@ func (t *trial) judge(v *view, candidates []int) (report scheduling.GateReport, 
 	for o, l := range v.load {
 		load.Set(o, l)
 	}
+	t.fillPrices(c, v, candidates)
 	t.scheduler.Decide(c)
 	if len(c.Gates) > 0 {
 		report = c.Gates[0]
 	}
 	return report, t.gate.Sticky(c, v.picked())
+}
+
+// fillPrices fills in what breakEven rests on beside match and load. What has not been recorded is what the matches say, and
+// the throughput.
+func (t *trial) fillPrices(c *scheduling.Cycle, v *view, candidates []int) {
+	if t.rule.Parameters.PenaltyMode != gate.ModeBreakEven {
+		return
+	}
+	uncached, rates := t.recorded.uncached.In(c), t.recorded.rates.In(c)
+	for _, o := range candidates {
+		own, ok := v.uncached[o]
+		if !ok {
+			own = scheduling.UncachedRequestTokens(v.prompt(o) - v.cached(o))
+		}
+		uncached.Set(o, own)
+		learnt, ok := v.rates[o]
+		if !ok {
+			learnt = t.fixed
+		}
+		rates.Set(o, learnt)
+	}
+	if v.pressure != nil {
+		t.recorded.pressure.In(c).Set(*v.pressure)
+	}
+}
+
+// BreakEvenRule releases where waiting costs more than computing again, priced with the recorded rates, or else with the
+// throughput and the default α and κ. There is no ceiling.
+func BreakEvenRule() Rule {
+	none := 0.0
+	return Rule{Name: gate.ModeBreakEven, Times: 1, Parameters: gate.Parameters{
+		PenaltyMode: gate.ModeBreakEven, TTFTSource: gate.SourcePrefillThroughput, MaxTTFTPenaltyMs: &none,
+	}}
 }
 
 // StaticRule releases beyond a bar in ms; 0 never releases.

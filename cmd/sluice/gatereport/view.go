@@ -32,6 +32,39 @@ type view struct {
 	request  scheduling.Request
 	match    map[int]scheduling.PrefixCacheMatchInfo
 	load     map[int]scheduling.InFlightLoad
+	uncached map[int]scheduling.UncachedRequestTokens
+	rates    map[int]scheduling.LearntRates
+	pressure *scheduling.PoolPressure
+}
+
+// prompt is how many tokens of the prompt were looked up on an endpoint.
+func (v *view) prompt(ordinal int) float64 {
+	m := v.match[ordinal]
+	if !m.Valid() {
+		return 0
+	}
+	return float64(max(0, m.TotalBlocks)) * float64(m.BlockSizeTokens)
+}
+
+// addPrices reads what was known of an endpoint's costs. loads is the chosen producer of uncached tokens.
+func (v *view) addPrices(ordinal int, c *decisionv1.Candidate, loads string) {
+	for _, m := range c.GetUncachedRequestTokens() {
+		if m.GetProducer() == loads {
+			v.uncached[ordinal] = scheduling.UncachedRequestTokens(m.GetTokens())
+		}
+	}
+	for _, m := range c.GetLearntRates() {
+		if r := (scheduling.LearntRates{PrefillMsPerToken: m.GetPrefillMsPerToken(), WaitMsPerToken: m.GetWaitMsPerToken()}); r.PrefillMsPerToken > 0 {
+			v.rates[ordinal] = r
+		}
+	}
+}
+
+func pressureOf(d *decisionv1.Decision) *scheduling.PoolPressure {
+	for _, m := range d.GetPoolPressures() {
+		return &scheduling.PoolPressure{Utilisation: m.GetUtilisation(), DecodeStall: m.GetDecodeStall(), CompanyMs: m.GetCompanyMs()}
+	}
+	return nil
 }
 
 // picked is the first pick's ordinal.
@@ -59,7 +92,10 @@ func viewOf(d *decisionv1.Decision, o *Options) (v *view, skip string) {
 	if skip != "" {
 		return nil, skip
 	}
-	v = &view{decision: d, match: map[int]scheduling.PrefixCacheMatchInfo{}, load: map[int]scheduling.InFlightLoad{}}
+	v = &view{
+		decision: d, match: map[int]scheduling.PrefixCacheMatchInfo{}, load: map[int]scheduling.InFlightLoad{}, pressure: pressureOf(d),
+		uncached: map[int]scheduling.UncachedRequestTokens{}, rates: map[int]scheduling.LearntRates{},
+	}
 	v.request.ID, v.request.Model = d.GetId(), d.GetRequest().GetModel()
 	var endpoints []*scheduling.Endpoint
 	seen := make(map[int]bool, len(d.GetCandidates()))
@@ -72,6 +108,7 @@ func viewOf(d *decisionv1.Decision, o *Options) (v *view, skip string) {
 		e := &scheduling.Endpoint{Ordinal: ordinal, Generation: c.GetGeneration()}
 		e.Address, e.State = c.GetAddress(), scheduling.EndpointReady
 		endpoints = append(endpoints, e)
+		v.addPrices(ordinal, c, loads)
 		for _, m := range c.GetPrefixCacheMatches() {
 			if m.GetProducer() == matches {
 				v.match[ordinal] = scheduling.PrefixCacheMatchInfo{
