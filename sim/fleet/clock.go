@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"container/heap"
 	"sync/atomic"
 	"time"
 )
@@ -20,10 +19,12 @@ type alarm struct {
 	do    func()
 }
 
+func (a *alarm) before(b *alarm) bool { return a.at < b.at || a.at == b.at && a.asked < b.asked }
+
 // at asks for do to be called at a time, at once where that is past.
 func (c *clock) at(when time.Duration, do func()) {
 	c.asked++
-	heap.Push(&c.queue, alarm{max(when, c.now), c.asked, do})
+	c.queue.push(alarm{max(when, c.now), c.asked, do})
 }
 
 // step runs what is due next, and reports whether there was anything.
@@ -31,25 +32,56 @@ func (c *clock) step() bool {
 	if len(c.queue) == 0 {
 		return false
 	}
-	a := heap.Pop(&c.queue).(alarm)
+	a := c.queue.pop()
 	c.now = a.at
 	c.shown.Store(int64(a.at))
 	a.do()
 	return true
 }
 
+// alarms is a binary heap: container/heap's would box every alarm.
 type alarms []alarm
 
-func (a alarms) Len() int      { return len(a) }
-func (a alarms) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a alarms) Less(i, j int) bool {
-	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].asked < a[j].asked
+func (h *alarms) push(a alarm) {
+	*h = append(*h, a)
+	q := *h
+	i := len(q) - 1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !a.before(&q[parent]) {
+			break
+		}
+		q[i] = q[parent]
+		i = parent
+	}
+	q[i] = a
 }
-func (a *alarms) Push(x any) { *a = append(*a, x.(alarm)) }
-func (a *alarms) Pop() any {
-	last := len(*a) - 1
-	x := (*a)[last]
-	(*a)[last] = alarm{}
-	*a = (*a)[:last]
-	return x
+
+// pop takes the first one out, of which there must be one.
+func (h *alarms) pop() alarm {
+	q := *h
+	first, last := q[0], q[len(q)-1]
+	q[len(q)-1] = alarm{}
+	q = q[:len(q)-1]
+	*h = q
+	if len(q) == 0 {
+		return first
+	}
+	i := 0
+	for {
+		child := 2*i + 1
+		if child >= len(q) {
+			break
+		}
+		if child+1 < len(q) && q[child+1].before(&q[child]) {
+			child++
+		}
+		if !q[child].before(&last) {
+			break
+		}
+		q[i] = q[child]
+		i = child
+	}
+	q[i] = last
+	return first
 }

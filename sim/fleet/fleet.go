@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/sluice-epp/sluice/sim"
@@ -85,10 +86,11 @@ type fleet struct {
 	views   []*View
 	byJob   map[*sim.Job]*Request
 	all     []*Request
-	left    int // requests that have not ended
-	spare   [][]uint32
-	refused int // by engines
-	nowhere int // had no pick
+	left    int        // requests that have not ended
+	spare   [][]uint32 // memory for prompts
+	answers [][]uint32 // memory for answers
+	refused int        // by engines
+	nowhere int        // had no pick
 }
 
 // engine is an endpoint's.
@@ -208,7 +210,7 @@ func (f *fleet) arrivals() {
 // send asks a picker, and gives the request to the engine that it picks.
 func (f *fleet) send(r *Request) {
 	f.all = append(f.all, r)
-	r.Tokens = f.config.Trace.AppendTokens(f.memory(), r.Request)
+	r.Tokens = f.config.Trace.AppendTokens(last(&f.spare), r.Request)
 	r.picker = f.pickers[0]
 	if len(f.pickers) > 1 {
 		r.picker = f.pickers[f.random.IntN(len(f.pickers))]
@@ -235,7 +237,7 @@ func (f *fleet) send(r *Request) {
 
 // answer is what the engine generates: it is nobody else's prompt.
 func (f *fleet) answer(r *Request) []uint32 {
-	out := make([]uint32, r.OutputTokens)
+	out := slices.Grow(last(&f.answers), r.OutputTokens)[:r.OutputTokens]
 	for i := range out {
 		out[i] = uint32(r.Number)<<8 ^ uint32(i) | 1<<31
 	}
@@ -293,14 +295,19 @@ func (f *fleet) complete(e *engine) {
 func (f *fleet) over(r *Request) {
 	f.left--
 	f.spare = append(f.spare, r.Tokens[:0])
+	if r.job != nil {
+		f.answers = append(f.answers, r.job.Output[:0])
+	}
 	r.Tokens, r.job = nil, nil
 }
 
-func (f *fleet) memory() []uint32 {
-	if n := len(f.spare); n > 0 {
-		m := f.spare[n-1]
-		f.spare = f.spare[:n-1]
-		return m
+// last takes the last one out; nil where there is none.
+func last(all *[][]uint32) []uint32 {
+	n := len(*all)
+	if n == 0 {
+		return nil
 	}
-	return nil
+	m := (*all)[n-1]
+	*all = (*all)[:n-1]
+	return m
 }

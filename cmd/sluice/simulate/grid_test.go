@@ -182,3 +182,49 @@ func FuzzParseGrid(f *testing.F) {
 		}
 	})
 }
+
+// The grid in the documentation, and the one that the help shows, are read as they stand there.
+func TestDocumentedGrids(t *testing.T) {
+	root := filepath.Join("..", "..", "..")
+	docs, err := os.ReadFile(filepath.Join(root, "docs", "simulate.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, fenced, ok := strings.Cut(string(docs), "```yaml\n")
+	fenced, _, closed := strings.Cut(fenced, "```")
+	if !ok || !closed {
+		t.Fatal("the page shows no grid")
+	}
+	source, err := os.ReadFile(filepath.Join(root, "cmd", "sluice", "simulate.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, helped, ok := strings.Cut(string(source), "Example of a grid file:\n")
+	helped, _, closed = strings.Cut(helped, "`")
+	if !ok || !closed {
+		t.Fatal("the help shows no grid")
+	}
+	dir := folder(t)
+	for from, to := range map[string]string{"mooncake.jsonl": "conversation_trace.jsonl.gz", "blend.yaml": "static.yaml"} {
+		text, err := os.ReadFile(filepath.Join(dir, from))
+		if from == "blend.yaml" {
+			text = BuiltIn().Text // it has the plugin that is changed
+		}
+		if err != nil || os.WriteFile(filepath.Join(dir, to), text, 0o600) != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		text      string
+		scenarios int
+	}{"docs": {fenced, 3*2*2 + 2}, "help": {helped, 3*2 + 2*2}} {
+		p, err := ParseGrid(filepath.Join(dir, "grid.yaml"), []byte(c.text))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if len(p.Scenarios) != c.scenarios || p.Seeds != 5 || len(p.Candidates) < 4 {
+			t.Errorf("%s: %d scenarios, %d candidates", name, len(p.Scenarios), len(p.Candidates))
+		}
+	}
+}
