@@ -77,6 +77,7 @@ type App struct {
 	engines     *metrics.Store
 	decisions   *decisions.Ring
 	decisionLog *decisionlog.Log // nil where none is written
+	shadow      *shadowing
 	operator    *operator.Service
 	page        *adminpage.Page
 	adminGRPC   *grpc.Server
@@ -156,6 +157,9 @@ func (a *App) assemble(ctx context.Context) (err error) {
 	a.metrics.Expect(extproc.Kinds()...)
 	a.limits = a.boundMemory(&cfg.Server)
 	if err := a.openDecisionLog(&cfg.Telemetry.DecisionLog); err != nil {
+		return err
+	}
+	if err := a.newShadow(); err != nil {
 		return err
 	}
 	a.extproc = extproc.New(extproc.Config{
@@ -302,6 +306,7 @@ func (a *App) Run(ctx context.Context, force <-chan struct{}) error {
 	if a.watcher != nil {
 		g.Go(func() error { a.watcher.Run(background); return nil })
 	}
+	g.Go(func() error { a.followShadow(background); return nil })
 	a.logger.Info("serving", a.described()...)
 	select {
 	case <-ctx.Done():
@@ -324,6 +329,9 @@ func (a *App) described() []any {
 	}
 	if l := a.started.Telemetry.DecisionLog; a.decisionLog != nil {
 		all = append(all, "decision_log", l.Path, "decision_log_format", string(l.Format))
+	}
+	if c := a.config().Shadow.Config; c != "" {
+		all = append(all, "shadow", c)
 	}
 	if e := a.tracing.Exporter(); e != "" {
 		all = append(all, "trace_exporter", e)
@@ -366,6 +374,9 @@ func (a *App) closeAll(ctx context.Context) error {
 	}
 	if a.decisionLog != nil { // the last ends are told
 		a.decisionLog.Close()
+	}
+	if a.shadow != nil {
+		errs = append(errs, a.shadow.Close())
 	}
 	for _, l := range []net.Listener{a.grpcListener, a.adminListener, a.probeListener} {
 		if l != nil {

@@ -57,6 +57,11 @@ func (a *App) registerGauges() {
 		counter("sluice_config_reload_failures_total", "Changed configurations that were refused.", func() float64 { return float64(w.Failures.Load()) })
 	}
 
+	gauge("sluice_shadow_config_last_reload_successful", "1 when shadow.config as it stands is what decides beside, or there is none; else 0.",
+		func() float64 { return boolValue(a.shadow.ok.Load()) })
+	counter("sluice_shadow_config_reloads_total", "Changes of shadow.config that were taken over.", func() float64 { return float64(a.shadow.changed.Load()) })
+	counter("sluice_shadow_config_reload_failures_total", "Changes of shadow.config that were refused, or that its new neighbour does not go with.",
+		func() float64 { return float64(a.shadow.failed.Load()) })
 	gauge("sluice_discovery_duplicates", "Published endpoints left out because an earlier one has their address.", func() float64 { return float64(a.stats.Duplicates.Load()) })
 	gauge("sluice_discovery_refused", "Published endpoints left out because the set is at its limit.", func() float64 { return float64(a.stats.Refused.Load()) })
 	gauge("sluice_discovery_bad_entries", "Entries of endpoints files that were skipped.", func() float64 { return float64(a.stats.BadEntries.Load()) })

@@ -29,7 +29,7 @@ import (
 // observer is told of picks and ends.
 func (a *App) observer() extproc.Observer {
 	a.decisions = decisions.NewRing(decisions.Options{MaxBytes: int(a.config().Telemetry.MaxDecisionBytes), Now: time.Now})
-	all := observers{a.metrics, a.decisions}
+	all := observers{a.metrics, a.decisions, a.shadow}
 	if a.decisionLog != nil {
 		all = append(all, a.decisionLog)
 	}

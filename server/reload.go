@@ -48,6 +48,11 @@ func (a *App) apply(file *config.File) error {
 	before := a.current.Load()
 	a.override(&file.Config)
 	waiting := file.KeepStarted(&a.started)
+	a.shadow.mu.Lock()
+	defer a.shadow.mu.Unlock()
+	if err := a.checkShadow(file); err != nil {
+		return err
+	}
 	scheduler, err := file.Build(a.types, before.scheduler)
 	if err != nil {
 		return err
@@ -55,6 +60,7 @@ func (a *App) apply(file *config.File) error {
 	next := a.running(file, scheduler, waiting)
 	a.adopt(next)
 	before.unwatch()
+	a.followConfig(next, before.file.Config.Shadow.Config)
 	select {
 	case a.reloaded <- struct{}{}:
 	default: // one signal is pending already

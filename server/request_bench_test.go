@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -109,10 +113,13 @@ func messages(tb testing.TB, body []byte) (encoded []mem.Buffer) {
 }
 
 // newCaller returns a function that serves one request after the other in the default configuration, gRPC left out.
-func newCaller(tb testing.TB, bodyBytes, endpoints int) func() error {
+func newCaller(tb testing.TB, bodyBytes, endpoints int, changes ...func(*config.Config)) func() error {
 	tb.Helper()
 	app, err := New(tb.Context(), Options{Registry: prometheus.NewRegistry(), Override: func(c *config.Config) {
 		c.Server.Listen, c.Server.AdminListen = "127.0.0.1:0", "127.0.0.1:0"
+		for _, change := range changes {
+			change(c)
+		}
 	}})
 	if err != nil {
 		tb.Fatal(err)
@@ -170,6 +177,31 @@ func BenchmarkRequest(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// What a shadow adds to a request, in the mean and at its 99th percentile: both are served in turns, so that what else the machine
+// does meets both.
+func BenchmarkRequestBesideAShadow(b *testing.B) {
+	second := filepath.Join(b.TempDir(), "second.yaml")
+	if err := os.WriteFile(second, []byte(config.DefaultText), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	callers := []func() error{newCaller(b, 16<<10, 64), newCaller(b, 16<<10, 64, func(c *config.Config) { c.Shadow.Config = second })}
+	var took [2][]time.Duration
+	for b.Loop() {
+		for i, serve := range callers {
+			began := time.Now()
+			if err := serve(); err != nil {
+				b.Fatal(err)
+			}
+			took[i] = append(took[i], time.Since(began))
+		}
+	}
+	for i, name := range []string{"alone", "shadow"} {
+		slices.Sort(took[i])
+		b.ReportMetric(float64(took[i][len(took[i])/2].Nanoseconds()), name+"-p50-ns")
+		b.ReportMetric(float64(took[i][len(took[i])*99/100].Nanoseconds()), name+"-p99-ns")
 	}
 }
 

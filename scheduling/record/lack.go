@@ -38,10 +38,6 @@ func lackingLabels(s *scheduling.Scheduler, d *decisionv1.Decision) (lacking []s
 	return lacking
 }
 
-// assumed are the data types that few endpoints ever have a value of: where a record has no such column, a decision is made
-// again as if nobody had one.
-var assumed = map[string]bool{scheduling.DataTypeOf[scheduling.Ejected](): true}
-
 // Substitute is a column that takes the recorded values of a producer of another name, or none.
 type Substitute struct {
 	// Column is the scheduler's.
@@ -59,7 +55,7 @@ func Substitutes(s *scheduling.Scheduler, d *decisionv1.Decision) (all []Substit
 			continue
 		}
 		switch from, _, err := source(d, info); {
-		case err != nil && assumed[info.DataType]:
+		case err != nil && scheduling.AssumedAbsent(info.DataType):
 			all = append(all, Substitute{Column: info})
 		case err == nil && from.GetProducer() != info.Producer:
 			all = append(all, Substitute{Column: info, Recorded: from.GetProducer()})

@@ -112,7 +112,7 @@ func restore(s *scheduling.Scheduler, c *scheduling.Cycle, d *decisionv1.Decisio
 	for _, info := range s.Columns() {
 		from, producer, err := source(d, info)
 		if err != nil {
-			if info.Decisive && !assumed[info.DataType] {
+			if info.Decisive && !scheduling.AssumedAbsent(info.DataType) {
 				lack.Inputs = append(lack.Inputs, err.Error())
 			}
 			continue

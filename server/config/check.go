@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -31,6 +32,9 @@ func CheckText(name string, text []byte, lookup func(string) (string, bool), typ
 		return "", err
 	}
 	f.warnMissing()
+	if err := f.checkShadow(lookup, types, scheduler); err != nil {
+		return "", errors.Join(err, scheduler.Close())
+	}
 	report := f.Report(types, scheduler)
 	if err := scheduler.Close(); err != nil {
 		return "", fmt.Errorf("closing what was built: %w", err)

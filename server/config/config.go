@@ -24,6 +24,18 @@ type Config struct {
 	DNS DNS `yaml:"dns"`
 	// Telemetry configures logs and metric labels.
 	Telemetry Telemetry `yaml:"telemetry"`
+	// Shadow scores live traffic with a second configuration, whose agreement is exported and nothing else.
+	Shadow Shadow `yaml:"shadow"`
+}
+
+// Shadow scores live traffic with a second configuration: its filters, scorers and picker decide every request again, after the
+// pick, on what this configuration's producers found. Only how often both agree is exported.
+type Shadow struct {
+	// Config is the path of the second configuration file, followed for changes as this one is; empty means none. Of that file the
+	// plugins and the profile count. A relative path is relative to the working directory.
+	Config string `yaml:"config"`
+	// SampleRatio is the share of decisions that are compared, 0 to 1.
+	SampleRatio float64 `yaml:"sampleRatio" range:"0..1"`
 }
 
 // Server configures the listeners and the limits of the ext_proc server.
@@ -221,6 +233,7 @@ func defaultConfig() Config {
 			DrainDelay:            5 * time.Second,
 			DrainTimeout:          30 * time.Second,
 		},
+		Shadow: Shadow{SampleRatio: 1},
 		DNS: DNS{Interval: 5 * time.Second, EmptyGrace: 30 * time.Second},
 		Telemetry: Telemetry{
 			LogLevel: "info", MaxModelLabels: 1000, MaxDecisionBytes: 64 << 20,

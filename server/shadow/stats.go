@@ -1,0 +1,82 @@
+package shadow
+
+import (
+	"errors"
+	"math"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-epp/sluice/scheduling/explain"
+)
+
+// Why a decision is not compared.
+const (
+	droppedFull = iota
+	droppedPanic
+	droppedReload
+	droppedReasons
+)
+
+var droppedNames = [droppedReasons]string{"full", "panic", "reload"}
+
+// recent is how many decisions weigh in the share of agreement, about: each counts for one of so many.
+const recent = 1000
+
+// stats are what a Shadow counts.
+type stats struct {
+	compared  [explain.ByEndpoint + 1]atomic.Int64 // by cause
+	dropped   [droppedReasons]atomic.Int64
+	agreement atomic.Uint64 // a float64's bits; NaN before the first
+}
+
+// count counts a comparison. One goroutine does.
+func (s *stats) count(cause explain.Cause) {
+	s.compared[cause].Add(1)
+	agreed := 0.0
+	if cause == explain.Unchanged {
+		agreed = 1
+	}
+	share := math.Float64frombits(s.agreement.Load())
+	if n := s.total(); n <= recent || math.IsNaN(share) { // the mean of all, at first
+		share = float64(s.compared[explain.Unchanged].Load()) / float64(n)
+	} else {
+		share += (agreed - share) / recent
+	}
+	s.agreement.Store(math.Float64bits(share))
+}
+
+func (s *stats) total() (n int64) {
+	for i := range s.compared {
+		n += s.compared[i].Load()
+	}
+	return n
+}
+
+// register registers the metrics, which are read at the moment of a scrape.
+func (s *Shadow) register(reg prometheus.Registerer) error {
+	var errs []error
+	counter := func(name, help, label, value string, of *atomic.Int64) {
+		errs = append(errs, reg.Register(prometheus.NewCounterFunc(
+			prometheus.CounterOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{label: value}}, func() float64 { return float64(of.Load()) })))
+	}
+	for i := range s.stats.compared {
+		result := explain.Cause(i).String()
+		if explain.Cause(i) == explain.Unchanged {
+			result = "agreed"
+		}
+		counter("sluice_shadow_decisions_total", "Decisions that shadow.config decided too, by result: agreed (the same first pick), or what made the pick another one: "+
+			"gate, filter, scorer, draw (equal scores), picker, endpoint.", "result", result, &s.stats.compared[i])
+	}
+	for i := range s.stats.dropped {
+		counter("sluice_shadow_dropped_total", "Decisions of the sample that were not compared, by reason: full (they come faster than they are compared), panic (of shadow.config), reload.",
+			"reason", droppedNames[i], &s.stats.dropped[i])
+	}
+	gauge := func(name, help string, read func() float64) {
+		errs = append(errs, reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)))
+	}
+	gauge("sluice_shadow_agreement_ratio", "Share of decisions on which shadow.config agrees, 0 to 1, of about the last 1,000; NaN before the first.",
+		func() float64 { return math.Float64frombits(s.stats.agreement.Load()) })
+	gauge("sluice_shadow_queue_length", "Decisions that wait to be compared; at most 256.", func() float64 { return float64(len(s.queue)) })
+	return errors.Join(errs...)
+}
