@@ -234,7 +234,7 @@ func defaultConfig() Config {
 			DrainTimeout:          30 * time.Second,
 		},
 		Shadow: Shadow{SampleRatio: 1},
-		DNS: DNS{Interval: 5 * time.Second, EmptyGrace: 30 * time.Second},
+		DNS:    DNS{Interval: 5 * time.Second, EmptyGrace: 30 * time.Second},
 		Telemetry: Telemetry{
 			LogLevel: "info", MaxModelLabels: 1000, MaxDecisionBytes: 64 << 20,
 			DecisionLog: DecisionLog{

@@ -248,7 +248,10 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 			t.Errorf("%q", why)
 		}
 	}
-	r = replayed(t, planOf(t, configured(t, ""), folder))
+	leavesOut := `plugins: [{type: outlier-detection-filter}]
+schedulingProfiles: [{plugins: [{pluginRef: outlier-detection-filter}, {pluginRef: token-load-scorer}, {pluginRef: max-score-picker}]}]
+`
+	r = replayed(t, planOf(t, configured(t, leavesOut), folder))
 	if r.Replayed != 50 || r.Substituted["Ejected of outlier-detection-filter is not recorded: nobody is taken to have any"] != 50 {
 		t.Errorf("%d, %v, %v", r.Replayed, r.LeftOut, r.Substituted)
 	}
