@@ -146,6 +146,7 @@ func TestRoutedWhileNotLive(t *testing.T) {
 		h.serve(prompt, "a:1", -1)
 		h.expect("routed once more", prompt, map[string]int{"a:1": 96, "b:1": 0})
 		a.say(t, store(16, upTo(48), 1))
+		h.advance(defaultTTL)
 		a.live()
 		h.expect("live: what the events say", prompt, map[string]int{"a:1": 48, "b:1": 0})
 		if blocks, _ := h.source("a:1").routed.size(); blocks != 0 {

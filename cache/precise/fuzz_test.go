@@ -1,6 +1,7 @@
 package precise
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -84,6 +85,10 @@ func FuzzEvents(f *testing.F) {
 		for _, r := range routes {
 			s.routed.undo(r)
 		}
+		h.queue.expire(1, math.MaxInt)
+		if blocks, _ := s.routed.size(); blocks != 0 || s.routed.hashes != 0 || len(s.routed.kept) != 0 {
+			t.Fatalf("%d blocks, %d hashes and %d records of picks that are taken back", blocks, s.routed.hashes, len(s.routed.kept))
+		}
 		sound(t, h, s)
 	})
 }
@@ -128,8 +133,16 @@ func fuzzStep(h *hub, s *source, op, names, content, where byte, routes []share)
 		s.report(hashes)
 		return routes
 	case 11:
-		return append(routes, s.routed.add(hashes, int(content&3)%len(hashes), 4, time.Duration(where&1)))
+		route := s.routed.add(hashes, int(content&3)%len(hashes), 4, time.Duration(where&1))
+		if route.record != nil && where&1 > 0 {
+			h.queue.push(route.record)
+		}
+		return append(routes, route)
 	case 12:
+		if where&2 > 0 {
+			h.queue.expire(1, int(content))
+			return routes
+		}
 		if len(routes) > 0 {
 			s.routed.undo(routes[0])
 			return routes[1:]

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sluice-epp/sluice/cache/approx"
 	"github.com/sluice-epp/sluice/cache/audit"
-	"github.com/sluice-epp/sluice/cache/kvevents/cursor"
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
@@ -181,15 +180,13 @@ func (p *Producer) settleOn(pr *prompt, e *scheduling.Endpoint, fallback int, no
 	if pr.full {
 		pr.reported = on.report(hashes)
 	}
-	live := on.is(cursor.Live)
-	switch {
-	case !live:
-		pr.routed = on.routed.add(hashes, 0, size, 0)
-	case p.params.SpeculativeIndexing:
-		pr.routed = on.routed.add(hashes, min(pr.cached, len(hashes)), size, now+p.params.SpeculativeTTL)
-		if rec := pr.routed.record; rec != nil {
-			p.hub.queue.push(rec)
-		}
+	until := time.Duration(0)
+	if p.params.SpeculativeIndexing {
+		until = now + p.params.SpeculativeTTL
+	}
+	pr.routed = on.routed.add(hashes, min(pr.cached, len(hashes)), size, until)
+	if rec := pr.routed.record; rec != nil && until > 0 {
+		p.hub.queue.push(rec)
 	}
 }
 

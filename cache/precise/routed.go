@@ -20,9 +20,10 @@ type routed struct {
 	any atomic.Bool // whether there may be a block; read without the lock
 
 	mu     sync.Mutex
+	live   bool // the source's events tell the truth
 	holder chain.Holder
 	table  table.Table
-	kept   []*record // without an end, oldest first
+	kept   []*record // as long as the source is not live, oldest first
 	hashes int       // in kept
 	forgot uint64    // how often everything was dropped
 	closed bool
@@ -33,7 +34,9 @@ type routed struct {
 type record struct {
 	on     *routed
 	hashes []uint64
-	until  time.Duration // 0: none
+	until  time.Duration // when it ends, unless it is kept; 0: at once
+	kept   bool          // among on.kept, unless everything was forgotten since
+	aged   bool          // its end has come
 	forgot uint64        // on.forgot when it was made: after a later one nothing of it is left
 	// id is this use's of the record, 0 once it has ended; it changes with the lock of the routed that it is on held, and is
 	// read by flights whose record may be another's by now.
@@ -51,12 +54,17 @@ type share struct {
 	id     uint64
 }
 
-// add makes the source's engine have the blocks of a prompt from number first on; all before are known. A record without
-// an end stays until there is no room for it. The share is empty where there is nothing to add, or no room.
+// add makes the source's engine have the blocks of a prompt: those from number first on, as all before are known, until
+// the record is ended. While the source is not live it is all of them, as nothing is known for sure, and for as long as
+// there is room: the record's end then takes effect when the source becomes live. The share is empty where there is nothing
+// to add, or no room.
 func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration) share {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || first >= len(hashes) {
+	if !r.live {
+		first = 0
+	}
+	if r.closed || first >= len(hashes) || r.live && until == 0 {
 		return share{}
 	}
 	parent, parentHash := chain.NoRef, uint64(0)
@@ -69,9 +77,11 @@ func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration)
 		}
 	}
 	for len(r.kept) > 0 && max(r.table.Len(), r.hashes)+len(hashes)-first > r.limit {
-		r.hashes -= len(r.kept[0].hashes)
-		r.remove(r.kept[0])
+		oldest := r.kept[0]
 		r.kept = r.kept[1:]
+		r.hashes -= len(oldest.hashes)
+		oldest.kept = false
+		r.remove(oldest)
 	}
 	if r.table.Len()+len(hashes)-first > r.limit {
 		return share{}
@@ -93,10 +103,10 @@ func (r *routed) add(hashes []uint64, first, blockSize int, until time.Duration)
 		}
 	}
 	rec, _ := records.Get().(*record)
-	rec.on, rec.until, rec.forgot = r, until, r.forgot
+	rec.on, rec.until, rec.kept, rec.aged, rec.forgot = r, until, !r.live, until == 0, r.forgot
 	rec.id.Store(recordIDs.Add(1))
 	rec.hashes = append(rec.hashes[:0], hashes[first:first+n]...)
-	if until == 0 {
+	if rec.kept {
 		r.kept = append(r.kept, rec)
 		r.hashes += n
 	}
@@ -110,22 +120,27 @@ func (r *routed) undo(s share) {
 	if s.record == nil || s.record.id.Load() != s.id {
 		return
 	}
-	if s.record.until == 0 && s.record.forgot == r.forgot {
+	if s.record.kept && s.record.forgot == r.forgot {
+		s.record.kept = false
 		r.hashes -= len(s.record.hashes)
 		r.kept = slices.DeleteFunc(r.kept, func(rec *record) bool { return rec == s.record })
 	}
 	r.remove(s.record)
 }
 
-// end undoes a record, which may be used again then: its flight must not undo what another one makes of it. It returns the
-// record's number of blocks.
-func (r *routed) end(rec *record) (blocks int) {
+// end undoes a record whose time has come. It may be used again then, and its flight must not undo what another one makes of
+// it. A record that is kept stays, and over is false. It returns the record's number of blocks.
+func (r *routed) end(rec *record) (blocks int, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	rec.id.Store(0)
 	blocks = len(rec.hashes)
+	if rec.kept && rec.forgot == r.forgot {
+		rec.aged = true
+		return blocks, false
+	}
+	rec.id.Store(0)
 	r.remove(rec)
-	return blocks
+	return blocks, true
 }
 
 // remove takes a record's blocks out, those that no other record has.
@@ -159,12 +174,19 @@ func (r *routed) drop(hashes []uint64) {
 	r.any.Store(r.table.Len() > 0)
 }
 
-// settleKept drops the records without an end: the source's events tell the truth again.
-func (r *routed) settleKept() {
+// setLive takes in whether the source's events tell the truth. Once they do, they have told of the older records, which go.
+// Of the younger ones the engine may have computed nothing yet: these end as if the source had been live all along.
+func (r *routed) setLive(live bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.live = live; !live {
+		return
+	}
 	for _, rec := range r.kept {
-		r.remove(rec)
+		rec.kept = false
+		if rec.aged {
+			r.remove(rec)
+		}
 	}
 	r.kept, r.hashes = nil, 0
 }
@@ -182,6 +204,7 @@ func (r *routed) forgetLocked() {
 		return true
 	})
 	r.table.Clear()
+	r.any.Store(false)
 	r.kept, r.hashes = nil, 0
 	r.forgot++
 }
@@ -204,7 +227,7 @@ func (r *routed) size() (blocks, bytes int) {
 	return r.table.Len(), r.table.Bytes() + 8*r.hashes
 }
 
-// queue holds the records that end, in the order of their ends.
+// queue holds the records whose ends are to come, in the order of these.
 type queue struct {
 	next atomic.Int64 // the first one's end; 0: none
 
@@ -240,8 +263,10 @@ func (q *queue) expire(now time.Duration, blocks int) {
 		if rec == nil {
 			return
 		}
-		blocks -= rec.on.end(rec)
-		records.Put(rec)
+		ended, over := rec.on.end(rec)
+		if blocks -= ended; over {
+			records.Put(rec)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ func TestRoutedRecordsFromBeforeForgetting(t *testing.T) {
 	for name, until := range map[string]time.Duration{"without an end": 0, "speculative": 5} {
 		t.Run(name, func(t *testing.T) {
 			r := &newTestHub().newSource().routed
+			r.setLive(until > 0)
 			hashes := routeOf(1, 50)
 			for range 3 {
 				before := r.add(hashes, 0, 16, until)
@@ -47,6 +48,9 @@ func TestRoutedRecordsUsedAgain(t *testing.T) {
 	h := newTestHub()
 	engines := []*routed{&h.newSource().routed, &h.newSource().routed}
 	var work sync.WaitGroup
+	for _, r := range engines {
+		r.setLive(true)
+	}
 	for i := range uint64(4) {
 		work.Go(func() {
 			r := engines[i%2]
@@ -72,6 +76,7 @@ func TestRoutedRecordsUsedAgain(t *testing.T) {
 func TestExpiryIsShared(t *testing.T) {
 	hub := newTestHub()
 	r := &hub.newSource().routed
+	r.setLive(true)
 	for i := range uint64(10) {
 		hub.queue.push(r.add(routeOf(i, 100), 0, 16, time.Second).record)
 	}

@@ -122,9 +122,7 @@ func (s *source) State(state cursor.State) {
 	if s.logger != nil {
 		s.logger.Info("what an endpoint's KV events tell of its cache", "state", state.String(), "blocks", blocks)
 	}
-	if state == cursor.Live {
-		s.routed.settleKept()
-	}
+	s.routed.setLive(state == cursor.Live)
 }
 
 func (s *source) is(state cursor.State) bool { return cursor.State(s.state.Load()) == state }
@@ -187,10 +185,19 @@ func (s *source) hollowed() {
 	}
 }
 
-// Forget makes everything that is known of the source void.
-func (s *source) Forget(cursor.Cause) {
+// Forget makes everything that is known of the source void. What was sent to the engine stays where it is still the same
+// one, of which only the events are read again.
+func (s *source) Forget(cause cursor.Cause) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	if cause == cursor.CauseRebuild || cause == cursor.CauseSnapshot {
+		s.forget()
+		s.heard, s.used = 0, 0
+		return
+	}
 	s.lose()
 }
 

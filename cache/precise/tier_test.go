@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-epp/sluice/cache/kvevents/wire"
 	"github.com/sluice-epp/sluice/load/ledger"
+	"github.com/sluice-epp/sluice/load/rates"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/scheduling/schedtest"
 	"github.com/sluice-epp/sluice/scheduling/scorer"
@@ -117,8 +118,8 @@ func TestTierWeightsSumExactly(t *testing.T) {
 func TestC22_LedgerFollowsTheOnlyProducer(t *testing.T) {
 	prompt := from(1, 100)
 	table := schedtest.Table{Endpoints: make([]schedtest.Endpoint, 2)}
-	h := newHarness(t, nil) // for its plugin types: precise, approximate, tokens, ledger
-	types := append(h.types[:4:4], schedtest.First)
+	h := newHarness(t, nil)                                       // for its plugin types: precise, approximate, tokens, ledger
+	types := append(h.types[:4:4], rates.Type(), schedtest.First) // the scorer's own ask for rates
 	types = append(types, scorer.Types()...)
 	cfg := schedtest.Config([]scheduling.Spec{{Name: "precise", Type: TypeName}}, "prefill-cost-scorer", schedtest.First.Type)
 	s, err := scheduling.Build(types, cfg, nil)
