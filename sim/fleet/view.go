@@ -24,6 +24,9 @@ type Sight struct {
 	// ScrapeInterval is the time between two readings of an engine's metrics; 0 means that nobody reads them but once, at the
 	// beginning.
 	ScrapeInterval time.Duration
+	// Unheard says that nothing is known of an engine until its first KV event, as when it and the pickers start together; else
+	// it is known from the beginning that its cache is empty.
+	Unheard bool
 }
 
 func (s *Sight) validate() error {
@@ -40,6 +43,7 @@ type View struct {
 	store  *metrics.Store
 	sinks  [][]kvevents.Sink // by engine; several where several indices follow it
 	behind []time.Duration   // when each engine's last events come
+	heard  []bool            // of which engines there was an event, or there was one and it was lost
 }
 
 // Address is how an endpoint is called. Nobody listens there.
@@ -48,9 +52,12 @@ func Address(number int) string {
 }
 
 func newView(f *fleet) *View {
-	v := &View{fleet: f, pool: scheduling.NewPool(), sinks: make([][]kvevents.Sink, len(f.engines)), behind: make([]time.Duration, len(f.engines))}
+	n := len(f.engines)
+	v := &View{
+		fleet: f, pool: scheduling.NewPool(), sinks: make([][]kvevents.Sink, n), behind: make([]time.Duration, n), heard: make([]bool, n),
+	}
 	v.store = metrics.NewStore(metrics.Options{Now: v.Now, Fed: true})
-	specs := make([]scheduling.EndpointSpec, len(f.engines))
+	specs := make([]scheduling.EndpointSpec, n)
 	for i := range specs {
 		specs[i] = scheduling.EndpointSpec{Address: Address(i), Name: fmt.Sprintf("engine-%d", i)}
 	}
@@ -88,7 +95,9 @@ func (v *View) RoundTrip(r *http.Request) (*http.Response, error) {
 // Follow makes an index hear an engine's KV events. It is a precise.Follower.
 func (v *View) Follow(e *scheduling.Endpoint, _ kvevents.Config, _ kvevents.Options, open func(rank int) kvevents.Sink) *Feed {
 	sink := open(0)
-	sink.State(cursor.Live)
+	if !v.fleet.config.Sight.Unheard {
+		sink.State(cursor.Live)
+	}
 	v.sinks[e.Ordinal] = append(v.sinks[e.Ordinal], sink)
 	ready := make(chan struct{})
 	close(ready)
@@ -155,6 +164,7 @@ func (v *View) publish(e *engine) {
 	}
 	sight := &v.fleet.config.Sight
 	if sight.EventLoss > 0 && v.fleet.random.Float64() < sight.EventLoss {
+		v.heard[e.number] = true
 		for _, s := range sinks {
 			s.State(cursor.Degraded) // a gap in the numbers, which nobody fills
 		}
@@ -171,8 +181,13 @@ func (v *View) publish(e *engine) {
 }
 
 func (v *View) deliver(engine int, batch []wire.Event) {
+	first := v.fleet.config.Sight.Unheard && !v.heard[engine]
+	v.heard[engine] = true
 	for _, s := range v.sinks[engine] {
 		s.Apply(&wire.Batch{Events: batch})
+		if first {
+			s.State(cursor.Live)
+		}
 	}
 }
 

@@ -32,7 +32,6 @@ func live(t *testing.T, s shape, text string) outcome {
 	if a := lab.Get(t, l.Client, e.URL("/v1/models")); a.Status != http.StatusOK {
 		t.Fatalf("status %d: %s", a.Status, a.Body)
 	}
-	wake(t, l)
 	result := fleet.Result{Samples: make([]fleet.Sample, len(s.trace.Requests))}
 	var mu sync.Mutex
 	var faults []error
@@ -64,23 +63,6 @@ func live(t *testing.T, s shape, text string) outcome {
 		t.Fatal(err)
 	}
 	return outcomeOf(&result)
-}
-
-// wake has every engine publish something, and waits until Sluice trusts what it hears. The engines of a fleet are known from
-// the beginning; of live ones nothing is known until their first event, and with it Sluice forgets what it guessed until then.
-func wake(t *testing.T, l *lab.Lab) {
-	t.Helper()
-	for i, e := range l.Engines {
-		prompt := make([]int, blockTokens+1)
-		prompt[0] = vocabulary + 1 + i // no prompt of a trace begins so
-		a := lab.Post(t, l.Client, e.URL()+"/v1/completions", lab.JSON(t, map[string]any{"model": "sim", "prompt": prompt, "max_tokens": 1}))
-		if a.Status != http.StatusOK {
-			t.Fatalf("status %d: %s", a.Status, a.Body)
-		}
-	}
-	lab.Wait(t, "Sluice to hear the engines", func() bool {
-		return l.Sluice.Total(t, "sluice_kv_sources", `state="live"`) == float64(len(l.Engines))
-	})
 }
 
 func body(t *testing.T, tr *trace.Trace, r *trace.Request) string {

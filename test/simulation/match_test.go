@@ -90,7 +90,7 @@ func simulated(t *testing.T, s shape, text string, seeds int) outcome {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "sluice.yaml")
 	lab.WriteFile(t, path, text)
-	mean, each := virtual(t, s, path, seeds)
+	mean, each := virtual(t, s, path, seeds, true)
 	for _, o := range each {
 		if d := o.mean/mean.mean - 1; math.Abs(d) > closeTTFT {
 			t.Logf("a seed's mean TTFT is %+.0f %% of the seeds' mean: the comparison is a coarse one", 100*d)

@@ -28,12 +28,12 @@ func outcomeOf(r *fleet.Result) outcome {
 const arrivalNoise = 20 * time.Millisecond
 
 // virtual plays a shape in virtual time, with so many seeds, and returns the mean outcome, and the one of each.
-func virtual(t *testing.T, s shape, path string, seeds int) (mean outcome, each []outcome) {
+func virtual(t *testing.T, s shape, path string, seeds int, unheard bool) (mean outcome, each []outcome) {
 	t.Helper()
 	for seed := range seeds {
 		r, err := fleet.Run(fleet.Config{
 			Trace: s.trace.Jittered(arrivalNoise, rand.New(rand.NewPCG(uint64(seed), 3))), Engines: repeat(s.Params), Seed: uint64(seed) + 1,
-			Sight:     fleet.Sight{EventDelay: 5 * time.Millisecond, ScrapeInterval: 50 * time.Millisecond},
+			Sight:     fleet.Sight{EventDelay: 5 * time.Millisecond, ScrapeInterval: 50 * time.Millisecond, Unheard: unheard},
 			NewPicker: func(v *fleet.View) (fleet.Picker, error) { return newPicker(v, path) },
 		})
 		if err != nil {
