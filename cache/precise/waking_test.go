@@ -150,12 +150,10 @@ func TestRoutedAgainstSets(t *testing.T) {
 				share := s.routed.add(hashes, rapid.IntRange(0, len(hashes)).Draw(t, "cached"), 16, now+ttl)
 				h.queue.push(share.record)
 				picks = append(picks, pick{tokens, now, share})
-				for n := 0; ; picks = picks[1:] { // there is no room for more
-					n = 0
-					for _, q := range picks {
-						n += len(q.tokens) / 16
-					}
-					if n <= h.maxRouted {
+				room := h.maxRouted
+				for i := len(picks) - 1; i >= 0; i-- {
+					if room -= len(picks[i].tokens) / 16; room < 0 { // the oldest go
+						picks = picks[i+1:]
 						break
 					}
 				}
