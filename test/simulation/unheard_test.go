@@ -3,6 +3,7 @@ package simulation
 import (
 	"math"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sluice-epp/sluice/test/lab"
@@ -23,5 +24,22 @@ func TestFirstEventsCostNothing(t *testing.T) {
 				t.Error("requests before the engines' first events cost more")
 			}
 		})
+	}
+}
+
+// Where prompts wait for long before they are computed, speculation that lasts as long finds their prefixes.
+func TestSpeculationWhileRequestsWait(t *testing.T) {
+	longer := strings.Replace(policy, "precise-prefix-cache-producer}\n", "precise-prefix-cache-producer, parameters: {speculativeTTL: 30s}}\n", 1)
+	if longer == policy {
+		t.Fatal("the policy is as it was")
+	}
+	s := conversations()
+	usual, long := simulated(t, s, policy, 10), simulated(t, s, longer, 10)
+	t.Logf("TTFT mean %.3f s and hit rate %.1f %%; with 30 s of speculation %.3f s and %.1f %%", usual.mean, 100*usual.hit, long.mean, 100*long.hit)
+	if usual.mean < 4 {
+		t.Errorf("requests wait for %.1f s only", usual.mean)
+	}
+	if long.mean > 0.85*usual.mean || long.hit < usual.hit+0.04 {
+		t.Error("longer speculation brings nothing")
 	}
 }
