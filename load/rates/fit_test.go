@@ -130,7 +130,7 @@ func TestDecodesAreTaken(t *testing.T) {
 	if !about(d.fit.theta[decodeToken], 12, 0.15) || !about(d.fit.theta[decodeCompany], 0.4, 0.15) {
 		t.Errorf("%v, want 12 ms a token and 0.4 for each in its company", d.fit.theta)
 	}
-	if want := 1.5 * 520 * 0.4; !about(known.CompanyMs, want*known.Confidence, 0.25) {
+	if want := 1.5 * 520 * 0.4; !about(known.CompanyMs, want, 0.25) {
 		t.Errorf("company %v ms, want about %v", known.CompanyMs, want)
 	}
 }

@@ -95,11 +95,19 @@ const (
 	decodeStall          // ms per ms in which the endpoint had prompts to compute
 )
 
-// begin starts from an engine of usual size.
+// An answer where nothing is known, and how many answers that is worth.
+const (
+	priorOutputTokens  = 256
+	priorOutputSamples = 8
+)
+
+// begin starts from an engine of usual size. Company costs little then, but not nothing: of engines that are idle alike, those that
+// answer fewer requests get the next one, so that the prefixes which come first spread evenly.
 func (d *decodes) begin() {
 	d.fit = fit{prior: vector{20, 0.1, 1}, ridge: vector{0.1, 0.1, 2}}
 	d.fit.theta = d.fit.prior
-	d.known.Store(&scheduling.PoolPressure{DecodeStall: 1})
+	d.output, d.n = priorOutputTokens, priorOutputSamples
+	d.publish()
 }
 
 // learn takes an answer: its tokens, how long they took after the first, and what its endpoint did meanwhile, in ms.
@@ -112,13 +120,16 @@ func (d *decodes) learn(tokens int, tookMs, busyMs, companyMs float64) {
 	if !d.fit.add(vector{n, n * companyMs / tookMs, busyMs}, tookMs) {
 		return
 	}
-	confidence := d.fit.confidence()
+	d.publish()
+}
+
+func (d *decodes) publish() {
 	d.known.Store(&scheduling.PoolPressure{
 		DecodeStall: d.fit.theta[decodeStall],
 		// Each of the two makes each token of the other so much later: all of the newcomer's, and on average half of those of one
 		// that is there already.
-		CompanyMs:  confidence * 1.5 * d.output * d.fit.theta[decodeCompany],
-		Confidence: confidence,
+		CompanyMs:  1.5 * d.output * d.fit.theta[decodeCompany],
+		Confidence: d.fit.confidence(),
 	})
 }
 

@@ -113,7 +113,8 @@ func TestStartsFromTheConstant(t *testing.T) {
 	if l := w.rates(0); l.PrefillMsPerToken != 1 || l.WaitMsPerToken != 1 || l.Confidence != 0 || l.BreakEven != 2 {
 		t.Errorf("%+v, want 1 ms a token, and α of a pool that is half busy", l)
 	}
-	if p := w.plugin.Pressure(); p != (scheduling.PoolPressure{Utilisation: 0.5, DecodeStall: 1}) {
+	d1 := 0.1
+	if p := w.plugin.Pressure(); p != (scheduling.PoolPressure{Utilisation: 0.5, DecodeStall: 1, CompanyMs: 1.5 * 256 * d1}) {
 		t.Errorf("%+v", p)
 	}
 }
