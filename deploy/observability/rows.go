@@ -32,7 +32,7 @@ func quantiles(histogram, by, legend string, of ...string) []Query {
 
 // Rows are those of the dashboard.
 func Rows() []Row {
-	return []Row{overview(), latency(), cache(), audit(), gate(), load(), engines(), process()}
+	return []Row{overview(), latency(), cache(), audit(), gate(), learnt(), load(), engines(), process()}
 }
 
 func overview() Row {
@@ -142,10 +142,26 @@ func gate() Row {
 			}},
 		{Title: "Gap over its bar", Unit: short, Description: "Above 1 the gate opens.",
 			Queries: quantiles("sluice_gate_gap_bar_ratio", "", "", "0.5", "0.9", "0.99")},
-		{Title: "Bar", Unit: tokens, Description: "The gap in tokens in flight at which leaving a warm engine breaks even.",
+		{Title: "Bar", Unit: seconds, Description: "The gap in time at which the gate opens; with breakEven, what the prefix is worth.",
+			Queries: quantiles("sluice_gate_bar_seconds", "", "", "0.1", "0.5", "0.9")},
+		{Title: "Bar in tokens", Unit: tokens, Description: "The gap in tokens in flight at which leaving a warm engine breaks even.",
 			Queries: quantiles("sluice_gate_bar_tokens", "", "", "0.1", "0.5", "0.9")},
 		{Title: "Releases", Unit: perSecond, Description: "Whether a released pick then left the sticky endpoints.",
 			Queries: []Query{{`sum by (moved) (rate(sluice_gate_released_picks_total{$i}$r))`, "moved: {{moved}}"}}},
+	}}
+}
+
+func learnt() Row {
+	return Row{"What is learnt", []Panel{
+		{Title: "Prefill", Unit: tokens, Description: "Prompt tokens that an endpoint computes in a second.",
+			Queries: []Query{{`max by (endpoint) (sluice_rates_prefill_tokens_per_second{$i})`, "{{endpoint}}"}}},
+		{Title: "Break-even", Unit: short, Description: "Tokens in flight that cost as much as one uncached token where nobody decodes.",
+			Queries: []Query{{`max(sluice_rates_break_even_tokens{$i})`, "tokens"}}},
+		{Title: "Pressure", Unit: share, Description: "Endpoints' time in which they have prompts to compute, and what decodes lose meanwhile.",
+			Queries: []Query{{`max(sluice_rates_utilisation{$i})`, "utilisation"}, {`max(sluice_rates_decode_stall{$i})`, "decodes stalled"}}},
+		{Title: "Requests that taught something", Unit: perSecond, Queries: []Query{
+			{`sum(rate(sluice_rates_samples_total{$i}$r))`, "learnt from"}, {`sum by (reason) (rate(sluice_rates_skipped_total{$i}$r))`, "not: {{reason}}"},
+		}},
 	}}
 }
 
