@@ -106,12 +106,55 @@ func TestBreakEvenCeiling(t *testing.T) {
 	expect(t, left, report, []int{0}, scheduling.GateHeld)
 }
 
+// TestC32_BreakEvenMissingSignal: what is not known is neither nothing nor without end. 1 ms a token; a match of 1,440 tokens,
+// worth twice that in a pool that is half busy.
 func TestC32_BreakEvenMissingSignal(t *testing.T) {
-	left, report := breakEven(t, "", nil, unloaded(engine(90, 0, 0)), engine(0, 0, 0))
-	expect(t, left, report, []int{0}, scheduling.GateMissingSignal)
-	negative := engine(0, 0, 0)
-	negative.Load.Tokens = -1
-	left, report = breakEven(t, "", nil, engine(90, 1<<40, 0), negative)
+	s := func(tokens int64) schedtest.Endpoint { return rated(engine(90, tokens, 0), 1) }
+	n := func(tokens int64) schedtest.Endpoint { return rated(engine(0, tokens, 0), 1) }
+	half := &scheduling.PoolPressure{Utilisation: 0.5}
+	for name, tc := range map[string]struct {
+		endpoints []schedtest.Endpoint
+		left      []int
+		verdict   scheduling.GateVerdict
+	}{
+		"both known, far: open":     {[]schedtest.Endpoint{s(5000), n(20)}, []int{0, 1}, scheduling.GateReleasedBreakEven},
+		"both known, near: hold":    {[]schedtest.Endpoint{s(90), n(20)}, []int{0}, scheduling.GateHeld},
+		"exactly even: hold":        {[]schedtest.Endpoint{s(2900), n(20)}, []int{0}, scheduling.GateHeld},
+		"S unknown: hold":           {[]schedtest.Endpoint{unloaded(s(0)), n(20)}, []int{0}, scheduling.GateMissingSignal},
+		"N unknown: hold":           {[]schedtest.Endpoint{s(5000), unloaded(n(0))}, []int{0}, scheduling.GateMissingSignal},
+		"both unknown: hold":        {[]schedtest.Endpoint{unloaded(s(0)), unloaded(n(0))}, []int{0}, scheduling.GateMissingSignal},
+		"S negative is unknown":     {[]schedtest.Endpoint{s(-1), n(20)}, []int{0}, scheduling.GateMissingSignal},
+		"N negative is unknown":     {[]schedtest.Endpoint{s(1 << 40), n(-1)}, []int{0}, scheduling.GateMissingSignal},
+		"S without a number":        {[]schedtest.Endpoint{rated(s(1<<40), math.NaN()), n(20)}, []int{0}, scheduling.GateMissingSignal},
+		"S without end":             {[]schedtest.Endpoint{rated(s(1<<40), math.Inf(1)), n(20)}, []int{0}, scheduling.GateMissingSignal},
+		"N without a number":        {[]schedtest.Endpoint{s(1 << 40), rated(n(20), math.NaN())}, []int{0}, scheduling.GateMissingSignal},
+		"N at a rate below nothing": {[]schedtest.Endpoint{s(1 << 40), rated(n(20), -1)}, []int{0}, scheduling.GateMissingSignal},
+		"3 sticky, one unknown, the best known is near: hold": {
+			[]schedtest.Endpoint{s(5000), unloaded(s(0)), s(90), n(20)}, []int{0, 1, 2}, scheduling.GateHeld,
+		},
+		"3 sticky, one unknown, the known are far: open": {
+			[]schedtest.Endpoint{s(5000), unloaded(s(0)), s(4000), n(20)}, []int{0, 1, 2, 3}, scheduling.GateReleasedBreakEven,
+		},
+		"an unknown other does not stand for an idle one": {
+			[]schedtest.Endpoint{s(5000), unloaded(n(0)), n(4000)}, []int{0}, scheduling.GateHeld,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			left, report := breakEven(t, "", half, tc.endpoints...)
+			expect(t, left, report, tc.left, tc.verdict)
+			if missing := tc.verdict == scheduling.GateMissingSignal; missing != math.IsNaN(report.GapMs) {
+				t.Errorf("compared %v ms", report.GapMs)
+			}
+		})
+	}
+}
+
+// TestC32_BreakEvenUnknownPrompt: where it is not known what of the prompt an endpoint would have to compute, that is not nothing.
+func TestC32_BreakEvenUnknownPrompt(t *testing.T) {
+	half := &scheduling.PoolPressure{Utilisation: 0.5}
+	s, n := rated(engine(90, 1000, 0), 1), rated(engine(0, 0, 0), 1)
+	n.Uncached = nil
+	left, report := breakEven(t, "", half, s, n)
 	expect(t, left, report, []int{0}, scheduling.GateMissingSignal)
 }
 

@@ -128,8 +128,8 @@ type side struct {
 	best    contender
 }
 
-// sides splits the candidates and adds the sticky ones to kept. An endpoint without a known load counts as a member but
-// takes no part in the comparison.
+// sides splits the candidates and adds the sticky ones to kept. An endpoint without a known load, or with
+// breakEven without known uncached tokens, counts as a member but takes no part in the comparison.
 func (g *Filter) sides(c *scheduling.Cycle, candidates, kept scheduling.Set) (sticky, other side) {
 	sticky.best, other.best = noContender, noContender
 	match, load := g.match.In(c), g.load.In(c)
@@ -145,7 +145,10 @@ func (g *Filter) sides(c *scheduling.Cycle, candidates, kept scheduling.Set) (st
 		if inFlight := load.At(i); inFlight != nil {
 			next := g.rule.contender(i, inFlight, info)
 			if g.rule.breakEven && scheduling.Finite(next.costMs) {
-				own, _ := uncached.Get(i)
+				own, ok := uncached.Get(i)
+				if !ok {
+					continue
+				}
 				next.ttftMs, next.costMs = price.Wait(rates.Of(i), inFlight), price.Cost(rates.Of(i), inFlight, own)
 			}
 			s.best = cheaper(s.best, next)

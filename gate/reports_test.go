@@ -169,25 +169,36 @@ func TestC36_WhoWinsWhenTheGateOpens(t *testing.T) {
 	sticky, idle := endpoint(100, 100, busy), endpoint(0, 100, 0)
 	sticky.Uncached, idle.Uncached = schedtest.Ref(scheduling.UncachedRequestTokens(0)), schedtest.Ref(scheduling.UncachedRequestTokens(1600))
 	types := slices.Concat([]scheduling.PluginType{gate.Type()}, scorer.Types(), picker.Types())
+	cost := scheduling.Ref{Name: "prefill-cost-scorer", Weight: 1}
+	load := scheduling.Ref{Name: "token-load-scorer", Weight: 1}
+	prefix := scheduling.Ref{Name: "prefix-cache-scorer", Weight: 2}
+	const breakEven = "penaltyMode: breakEven"
 	for name, test := range map[string]struct {
-		scorers []scheduling.Ref
-		moved   bool
+		parameters string
+		scorers    []scheduling.Ref
+		verdict    scheduling.GateVerdict
+		moved      bool
 	}{
-		"cost":                    {[]scheduling.Ref{{Name: "prefill-cost-scorer", Weight: 1}}, true},
-		"load":                    {[]scheduling.Ref{{Name: "token-load-scorer", Weight: 1}}, true},
-		"prefix 2 against load 1": {[]scheduling.Ref{{Name: "prefix-cache-scorer", Weight: 2}, {Name: "token-load-scorer", Weight: 1}}, false},
+		"cost":                    {"", []scheduling.Ref{cost}, scheduling.GateReleasedStatic, true},
+		"load":                    {"", []scheduling.Ref{load}, scheduling.GateReleasedStatic, true},
+		"prefix 2 against load 1": {"", []scheduling.Ref{prefix, load}, scheduling.GateReleasedStatic, false},
+		"breakEven, cost":         {breakEven, []scheduling.Ref{cost}, scheduling.GateReleasedBreakEven, true},
+		"breakEven, load":         {breakEven, []scheduling.Ref{load}, scheduling.GateReleasedBreakEven, true},
+		"breakEven, prefix 2 against load 1": {
+			breakEven, []scheduling.Ref{prefix, load}, scheduling.GateReleasedBreakEven, false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			table := &schedtest.Table{Endpoints: []schedtest.Endpoint{sticky, idle}}
-			cfg := schedtest.Config([]scheduling.Spec{spec("gate", "")}, "gate")
+			cfg := schedtest.Config([]scheduling.Spec{spec("gate", test.parameters)}, "gate")
 			cfg.Profile = append(append(cfg.Profile, test.scorers...), scheduling.Ref{Name: "max-score-picker"})
 			s, err := scheduling.Build(append(table.Types(), types...), cfg, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			c := table.Decide(t, s, &scheduling.Request{ID: 1})
-			if c.Gates[0].Verdict != scheduling.GateReleasedStatic {
-				t.Fatalf("verdict %v, want released_static", c.Gates[0].Verdict)
+			if c.Gates[0].Verdict != test.verdict {
+				t.Fatalf("verdict %v, want %v", c.Gates[0].Verdict, test.verdict)
 			}
 			if moved := !s.Plugin("gate").(*gate.Filter).Sticky(c, c.Picks[0]); moved != test.moved {
 				t.Errorf("moved %v, want %v", moved, test.moved)

@@ -200,6 +200,107 @@ func TestWhatTeachesNothing(t *testing.T) {
 	}
 }
 
+// TestC46_OnlyGoodEndsTeach: of 100 requests 30 are cut by their clients after one token, 10 are refused with a 429 and 10 fail
+// with a 500 in 3 ms. What is learnt is what the other 50 alone teach: an engine that fails fast is not a fast one.
+func TestC46_OnlyGoodEndsTeach(t *testing.T) {
+	outcome := func(status int, reason scheduling.EndReason) scheduling.Outcome {
+		o := good(1000, 0, 2)
+		o.Status, o.Reason = status, reason
+		return o
+	}
+	learn := func(faults bool) *world {
+		w := newWorld(t, "", endpoints(2)...)
+		for i := range 50 {
+			w.serve(0, 1, 500*time.Millisecond, good(1000, 0, 100))
+			if !faults {
+				continue
+			}
+			if i < 30 {
+				w.serve(0, 1, 3*time.Millisecond, outcome(200, scheduling.EndDisconnect))
+			}
+			if i < 10 {
+				w.serve(0, 1, 3*time.Millisecond, outcome(429, scheduling.EndComplete))
+				f := w.pick(0) // without a first token
+				w.now += 3 * time.Millisecond
+				f.Done(outcome(500, scheduling.EndComplete), w.now)
+			}
+		}
+		return w
+	}
+	with, without := learn(true), learn(false)
+	for i := range 2 {
+		got, want := with.rates(i).LearntRates, without.rates(i).LearntRates
+		if !about(got.PrefillMsPerToken, want.PrefillMsPerToken, 1e-3) || !about(got.WaitMsPerToken, want.WaitMsPerToken, 1e-3) || got.Confidence != want.Confidence {
+			t.Errorf("endpoint %d: %+v, want %+v", i, got, want)
+		}
+	}
+	got, want := with.plugin.Pressure(), without.plugin.Pressure()
+	if got.DecodeStall != want.DecodeStall || got.CompanyMs != want.CompanyMs || got.Confidence != want.Confidence {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if n := with.plugin.known.skipped[skipFailed].Load(); n != 50 {
+		t.Errorf("%d skipped, want 50", n)
+	}
+}
+
+// TestC46_LearntFromWhatTheDecisionSaw: what was ahead of a request is what its decision saw, not what is there at its end.
+func TestC46_LearntFromWhatTheDecisionSaw(t *testing.T) {
+	learn := func(later int64) scheduling.LearntRates {
+		w := newWorld(t, "", endpoints(1)...)
+		for range 60 {
+			f := w.pick(0)
+			w.table.Endpoints[0].Load.Tokens = later
+			w.now += 100 * time.Millisecond
+			f.FirstToken(w.now)
+			f.Done(good(-1, -1, 2), w.now+time.Second)
+			w.now += time.Second
+			w.table.Endpoints[0].Load.Tokens = 0
+		}
+		return w.rates(0).LearntRates
+	}
+	if got, want := learn(100_000), learn(0); got != want {
+		t.Errorf("%+v with load that came after the picks, want %+v", got, want)
+	}
+}
+
+// TestC05_RatesOfAnInstance: an endpoint leaves and returns under its address while requests run. What is busy is back at nothing
+// when they end, and the newcomer is not blamed for what its predecessor did.
+func TestC05_RatesOfAnInstance(t *testing.T) {
+	w := newWorld(t, "", endpoints(2)...)
+	for range 40 {
+		w.serve(0, 1, 400*time.Millisecond, good(1000, 0, 1))
+		w.serve(1, 1, 100*time.Millisecond, good(1000, 0, 1))
+	}
+	known := func(ordinal int) *endpoint {
+		return &w.plugin.known.endpoints.Find(ordinal, w.pool.Snapshot().Endpoints[ordinal].Generation).Value
+	}
+	slow := known(0).speed.latest()
+	before, decoding := w.pick(0), w.pick(0)
+	decoding.FirstToken(w.now + time.Millisecond)
+	w.pool.Update([]scheduling.EndpointSpec{{Address: "10.0.0.2:8000"}})
+	w.pool.Update([]scheduling.EndpointSpec{{Address: "10.0.0.1:8000", UID: "2"}, {Address: "10.0.0.2:8000"}})
+	ordinal := 0
+	for w.pool.Snapshot().Endpoints[ordinal].Address != "10.0.0.1:8000" {
+		ordinal++
+	}
+	if fresh := known(ordinal).speed.latest(); slow < 1.4 || fresh != 1 {
+		t.Errorf("the one before was %v times slower than its class, the newcomer is taken to be %v times slower", slow, fresh)
+	}
+	after := w.pick(ordinal)
+	if n := w.plugin.known.busy.busy; n != 2 {
+		t.Errorf("%d endpoints are busy, want the one that went and the newcomer", n)
+	}
+	for _, f := range []*scheduling.Flight{before, decoding, after} {
+		f.Done(good(1000, 0, 2), w.now+time.Second)
+	}
+	if n := w.plugin.known.busy.busy; n != 0 {
+		t.Errorf("%d endpoints are busy after all ended", n)
+	}
+	if m := &known(ordinal).meter; m.pending != 0 || m.decoding != 0 {
+		t.Errorf("the newcomer has %d pending and %d decoding", m.pending, m.decoding)
+	}
+}
+
 func TestUtilisation(t *testing.T) {
 	w := newWorld(t, "", endpoints(2)...)
 	// One of two endpoints prefills for 600 of every 1,000 ms: 30 %.

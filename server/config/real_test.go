@@ -257,6 +257,28 @@ func TestC22_LedgerOverAProducerThatIsOff(t *testing.T) {
 	}
 }
 
+// TestC22_LearntRatesOverAProducerThatIsOff: what prices work is wired to the ledger and to what learns that run, or refused by name.
+func TestC22_LearntRatesOverAProducerThatIsOff(t *testing.T) {
+	for text, want := range map[string]string{
+		"plugins:\n- {type: learnt-rates-producer, parameters: {inFlightLoadProducerName: nobody}}\n":                               `plugins[0].parameters.inFlightLoadProducerName: unknown producer "nobody"`,
+		"plugins:\n- {type: prefill-cost-scorer, parameters: {learntRatesProducerName: nobody}}\n":                                  `plugins[0].parameters.learntRatesProducerName: unknown producer "nobody"`,
+		"plugins:\n- {type: prefix-cache-affinity-filter, parameters: {penaltyMode: breakEven, learntRatesProducerName: nobody}}\n": `plugins[0].parameters.learntRatesProducerName: unknown producer "nobody"`,
+		"plugins:\n- type: learnt-rates-producer\n- {name: other, type: learnt-rates-producer}\n- type: prefill-cost-scorer\n":      "learntRatesProducerName",
+		"plugins:\n- {type: prefix-cache-affinity-filter, parameters: {penaltyMode: breakEven, ttftSource: latencyPredictor}}\n":    "ttftSource",
+		"plugins:\n- {type: learnt-rates-producer, parameters: {peakPrefillThroughput: 0}}\n":                                       "plugins[0].parameters.peakPrefillThroughput: must be > 0",
+		"plugins:\n- {type: prefill-cost-scorer, parameters: {peakPrefillThroughput: 0}}\n":                                         "plugins[0].parameters.peakPrefillThroughput: must be",
+		"plugins:\n- {type: prefix-cache-affinity-filter, parameters: {penaltyMode: breakeven}}\n":                                  `did you mean "breakEven"?`,
+	} {
+		if got := faults(t, text); !strings.Contains(got, want) {
+			t.Errorf("%s\ngot %s\nwant %s", text, got, want)
+		}
+	}
+	report := check(t, "plugins:\n- {name: mine, type: learnt-rates-producer}\n")
+	if got := strings.Count(report, "LearntRates ← mine"); got != 2 {
+		t.Errorf("%d of the gate and the scorer are wired to what learns:\n%s", got, report)
+	}
+}
+
 // With the real plugins every input of the report is refused too, with the file's name before the error.
 func TestC43_WithRealPlugins(t *testing.T) {
 	paths, err := filepath.Glob("testdata/bad_c43_*.yaml")
