@@ -36,8 +36,8 @@ type GateReportCommand struct {
 func (*GateReportCommand) Help() string {
 	return `Reads what the decision log holds of the affinity gate (prefix-cache-affinity-filter): how much later the sticky endpoint was than the
 best other one (the gate's input), how often it let go, how often it held on to an endpoint that was far behind, by model and by
-hour. Then it decides every decision again with other bars and modes, by the gate's own code, from the recorded matches and loads.
-Where a profile has no gate, it says what one would have compared. docs/gate.md reads an answer. Examples:
+hour. Then it decides every decision again with other bars, with matchedTokens and with breakEven, by the gate's own code, from the
+recorded matches, loads and learnt rates. Where a profile has no gate, it says what one would have compared. docs/gate.md reads an answer. Examples:
 
   sluice gate-report /var/log/sluice/decisions
   sluice gate-report --behind 2s --bar 500ms --bar 2500ms decisions-*.jsonl

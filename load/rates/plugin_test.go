@@ -200,8 +200,9 @@ func TestWhatTeachesNothing(t *testing.T) {
 	}
 }
 
-// TestC46_OnlyGoodEndsTeach: of 100 requests 30 are cut by their clients after one token, 10 are refused with a 429 and 10 fail
-// with a 500 in 3 ms. What is learnt is what the other 50 alone teach: an engine that fails fast is not a fast one.
+// TestC46_OnlyGoodEndsTeach: of 110 requests 30 are cut by their clients after one token, 10 are refused with a 429, 10 fail with a
+// 500 in 3 ms, and the times of 10 are estimates, as their streams ended early. What is learnt is what the other 50 alone teach:
+// an engine that fails fast is not a fast one, and an estimate confirms no estimate.
 func TestC46_OnlyGoodEndsTeach(t *testing.T) {
 	outcome := func(status int, reason scheduling.EndReason) scheduling.Outcome {
 		o := good(1000, 0, 2)
@@ -220,6 +221,7 @@ func TestC46_OnlyGoodEndsTeach(t *testing.T) {
 			}
 			if i < 10 {
 				w.serve(0, 1, 3*time.Millisecond, outcome(429, scheduling.EndComplete))
+				w.serve(0, 1, 3*time.Millisecond, outcome(200, scheduling.EndUnseen))
 				f := w.pick(0) // without a first token
 				w.now += 3 * time.Millisecond
 				f.Done(outcome(500, scheduling.EndComplete), w.now)
@@ -238,8 +240,8 @@ func TestC46_OnlyGoodEndsTeach(t *testing.T) {
 	if got.DecodeStall != want.DecodeStall || got.CompanyMs != want.CompanyMs || got.Confidence != want.Confidence {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if n := with.plugin.known.skipped[skipFailed].Load(); n != 50 {
-		t.Errorf("%d skipped, want 50", n)
+	if n := with.plugin.known.skipped[skipFailed].Load(); n != 60 {
+		t.Errorf("%d skipped, want 60", n)
 	}
 }
 

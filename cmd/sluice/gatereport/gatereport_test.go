@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	"github.com/sluice-epp/sluice/cmd/sluice/gatereport"
@@ -26,7 +27,7 @@ func options() gatereport.Options {
 	for _, bar := range []float64{1000, 5000, 18000} {
 		o.Rules = append(o.Rules, gatereport.StaticRule(bar))
 	}
-	o.Rules = append(o.Rules, gatereport.MatchedRule(1), gatereport.MatchedRule(3))
+	o.Rules = append(o.Rules, gatereport.MatchedRule(1), gatereport.MatchedRule(3), gatereport.BreakEvenRule())
 	return o
 }
 
@@ -95,6 +96,10 @@ func TestWhatIf(t *testing.T) {
 		func(gap int64, _ int) bool { return gap > 18000 },
 		func(gap int64, matched int) bool { return gap*fixturePeak/1000 > int64(matched) },
 		func(gap int64, matched int) bool { return gap*fixturePeak/1000 > 3*int64(matched) },
+		func(gap int64, matched int) bool { return gap*fixturePeak/1000 > 2*int64(matched) }, // α is 1 where nothing was learnt
+	}
+	if len(g.WhatIf) != len(release) {
+		t.Fatalf("%d rules, want %d", len(g.WhatIf), len(release))
 	}
 	for i, u := range g.WhatIf {
 		want := gatereport.WhatIf{Rule: u.Rule, Compared: 702, Verdicts: u.Verdicts}
@@ -112,9 +117,13 @@ func TestWhatIf(t *testing.T) {
 				want.Changed++
 			}
 		}
-		if diff := cmp.Diff(want, u); diff != "" || want.Released == 0 {
+		if diff := cmp.Diff(want, u, cmpopts.EquateApprox(1e-9, 0)); diff != "" || want.Released == 0 {
 			t.Errorf("%s (-want +got):\n%s", u.Rule, diff)
 		}
+	}
+	// Most of those that the bar of 18 s keeps far behind are let go where waiting costs more than computing again.
+	if u := g.WhatIf[5]; u.Released != 175 || u.Pinned != 17 {
+		t.Errorf("breakEven releases %d and leaves %d far behind, want 175 and 17", u.Released, u.Pinned)
 	}
 	if in := g.WhatIf[2]; in.Changed != 0 || in.Released != g.Released || in.Pinned != g.Pinned {
 		t.Errorf("the bar that was in force: %+v, the log says %d released and %d pinned", in, g.Released, g.Pinned)
@@ -310,7 +319,7 @@ func TestForms(t *testing.T) {
 	if err := json.Unmarshal(figures.Bytes(), &back); err != nil {
 		t.Fatal(err)
 	}
-	if g := back.Gates[0]; g.Compared != 702 || g.Gap["p90"] != 6459.0 || len(g.CDF) < 50 || len(g.WhatIf) != 5 {
+	if g := back.Gates[0]; g.Compared != 702 || g.Gap["p90"] != 6459.0 || len(g.CDF) < 50 || len(g.WhatIf) != 6 {
 		t.Errorf("%+v", back)
 	}
 }
