@@ -1,6 +1,7 @@
 package rates
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,7 +9,7 @@ import (
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
-// MaxClasses is how many classes of endpoints are told apart; further ones are learnt together.
+// MaxClasses is how many classes of endpoints are told apart at a time; further ones are learnt together.
 const MaxClasses = 32
 
 // knowledge is what has been learnt. It outlives the plugin that made it: the one of the next configuration takes it over.
@@ -150,6 +151,9 @@ func (k *knowledge) classify(known *endpoint, e *scheduling.Endpoint) {
 	defer k.mu.Unlock()
 	c := k.classes[name]
 	if c == nil && len(k.classes) >= MaxClasses {
+		k.dropUnused()
+	}
+	if c == nil && len(k.classes) >= MaxClasses {
 		name = ""
 		c = k.classes[name]
 	}
@@ -158,6 +162,17 @@ func (k *knowledge) classify(known *endpoint, e *scheduling.Endpoint) {
 		k.classes[name] = c
 	}
 	known.class.Store(c)
+}
+
+// dropUnused makes room where endpoints of other classes came and went: with a class for each rollout, say. It is called with mu held.
+func (k *knowledge) dropUnused() {
+	used := map[*class]bool{}
+	for _, in := range k.endpoints.All() {
+		if in != nil {
+			used[in.Value.class.Load()] = true
+		}
+	}
+	maps.DeleteFunc(k.classes, func(_ string, c *class) bool { return !used[c] })
 }
 
 func (k *knowledge) classCount() int {

@@ -380,6 +380,23 @@ func TestClassesAreBounded(t *testing.T) {
 	}
 }
 
+// TestC24_ClassesOfEnginesThatWent: with a class for each rollout, those that went make room, and none is learnt with others.
+func TestC24_ClassesOfEnginesThatWent(t *testing.T) {
+	w := newWorld(t, "classLabel: version", endpoints(1)...)
+	for i := range 3 * MaxClasses {
+		w.pool.Update([]scheduling.EndpointSpec{{
+			Address: "10.0.0.1:8000", UID: strings.Repeat("u", i+1), Labels: map[string]string{"version": strings.Repeat("v", i+1)},
+		}})
+		if n := w.plugin.known.classCount(); n > MaxClasses || w.plugin.known.classes[""] != nil {
+			t.Fatalf("rollout %d: %d classes, learnt with others: %v", i, n, w.plugin.known.classes[""] != nil)
+		}
+		w.serve(0, 1, time.Second, good(1000, 0, 2))
+		if l := w.rates(0); l.Confidence == 0 {
+			t.Fatalf("rollout %d learns nothing", i)
+		}
+	}
+}
+
 func TestRefusesWhatCannotBe(t *testing.T) {
 	for _, p := range []float64{0, -1, math.NaN(), math.Inf(1), 1e10} {
 		if err := (Parameters{PeakPrefillThroughput: p}).Validate(); err == nil || !strings.Contains(err.Error(), "peakPrefillThroughput") {
