@@ -166,8 +166,8 @@ func (c *CalibrateCommand) fromEngine(ctx context.Context) (*calibrate.Report, e
 		return nil, err
 	}
 	plan := p.Plan()
-	fmt.Fprintf(os.Stderr, "This sends %s up to %d requests for the model %s with about %d prompt tokens, %d at once at most, one token of answer each, for %v at most.\n",
-		c.Endpoint, plan.Requests(), display.Plain(plan.Model), plan.Tokens(), plan.Together, c.Timeout)
+	fmt.Fprintf(os.Stderr, "This sends %s up to %d requests for the model %s with about %s prompt tokens, %d at once at most, one token of answer each, for %v at most.\n",
+		c.Endpoint, plan.Requests(), display.Plain(plan.Model), display.Grouped(plan.Tokens()), plan.Together, c.Timeout)
 	if !c.Yes {
 		if err := confirmed(ctx); err != nil {
 			return nil, err

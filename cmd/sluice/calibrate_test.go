@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -58,8 +59,8 @@ func TestCalibrateFromALog(t *testing.T) {
 	log, figures, page := filepath.Join(folder, "a.jsonl"), filepath.Join(folder, "f.json"), filepath.Join(folder, "p.html")
 	prefillLog(t, log)
 	code, stdout, stderr := asProcess(t, "calibrate", log, "--json", figures, "--html", page)
-	for _, want := range []string{"2000 tokens per second", "break-even             2000 ms", "the built-in configuration",
-		"peakPrefillThroughput: 2000 # is 15928"} {
+	for _, want := range []string{"2,000 tokens per second", "break-even             2,000 ms", "the built-in configuration",
+		"prefix-cache-affinity-filter: nothing need be set: the gate measures it", "peakPrefillThroughput: 2000 # is 15928"} {
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("exit %d, said %q, no %q in\n%s", code, stderr, want, stdout)
 		}
@@ -104,9 +105,92 @@ func TestCalibrateForAFile(t *testing.T) {
 	}
 	// A bar that is a ceiling only is left alone.
 	write("plugins:\n  - type: prefix-cache-affinity-filter\n    parameters: {penaltyMode: matchedTokens}\n")
-	if _, stdout, _ = asProcess(t, "calibrate", log, "--config", file); strings.Contains(stdout, "maxTTFTPenaltyMs") || !strings.Contains(stdout, "peakPrefillThroughput") {
+	if _, stdout, _ = asProcess(t, "calibrate", log, "--config", file); strings.Contains(stdout, "maxTTFTPenaltyMs: 4000") || !strings.Contains(stdout, "peakPrefillThroughput") {
 		t.Errorf("printed\n%s", stdout)
 	}
+}
+
+// What is printed for a configuration changes it in nothing but what is said to change.
+func TestCalibratePasted(t *testing.T) {
+	folder := t.TempDir()
+	log := filepath.Join(folder, "a.jsonl")
+	prefillLog(t, log)
+	const profile = "schedulingProfiles: [{plugins: [{pluginRef: prefix-cache-affinity-filter}, {pluginRef: max-score-picker}]}]\n"
+	for name, tc := range map[string]struct{ before, after, gone string }{
+		"the built-in one": {"", "", "prefix-cache-affinity-filter\n"},
+		"a gate that breaks even": {
+			"plugins: [{type: prefix-cache-affinity-filter, parameters: {penaltyMode: breakEven, alpha: 2}}, {type: learnt-rates-producer, parameters: {classLabel: gpu}}]\n" + profile,
+			"  - {type: prefix-cache-affinity-filter, parameters: {penaltyMode: breakEven, alpha: 2}}\n" + profile, "maxTTFTPenaltyMs",
+		},
+		"a gate with a match": {
+			"plugins: [{type: prefix-cache-affinity-filter, parameters: {penaltyMode: matchedTokens, affinityGateTau: 0.7, explorationProbability: 0}}]\n" + profile, profile, "learnt",
+		},
+		"a gate with a bar": {
+			"plugins: [{type: prefix-cache-affinity-filter, parameters: {maxTTFTPenaltyMs: 900, affinityThreshold: 0.6}}]\n" + profile, profile, "learnt",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file, pasted := filepath.Join(folder, "before.yaml"), filepath.Join(folder, "after.yaml")
+			args := []string{"calibrate", log}
+			if tc.before != "" {
+				if err := os.WriteFile(file, []byte(tc.before), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				args = append(args, "--config", file)
+			} else if err := os.WriteFile(file, []byte("plugins: []\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			code, stdout, stderr := asProcess(t, args...)
+			_, piece, found := strings.Cut(stdout, "\nplugins:\n")
+			piece, _, _ = strings.Cut(piece, "\n\n")
+			if code != 0 || !found || strings.Contains(piece+"\n", tc.gone) {
+				t.Fatalf("exit %d, said %q, printed\n%s", code, stderr, stdout)
+			}
+			if err := os.WriteFile(pasted, []byte("plugins:\n"+piece+"\n"+tc.after), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			before, after := parametersOf(t, file), parametersOf(t, pasted)
+			for line := range strings.Lines(piece) {
+				parameter, rest, _ := strings.Cut(strings.TrimSpace(line), ": ")
+				to, from, changes := strings.Cut(strings.TrimSpace(rest), " # is ")
+				if !changes {
+					continue
+				}
+				changed := 0
+				for key, value := range before {
+					if strings.HasSuffix(key, "."+parameter) && value == from && after[key] == to {
+						after[key] = from
+						changed++
+					}
+				}
+				if changed == 0 {
+					t.Errorf("%s: not in force", line)
+				}
+			}
+			if diff := cmp.Diff(before, after); diff != "" {
+				t.Errorf("beside what is said (-before +after):\n%s\n%s", diff, piece)
+			}
+		})
+	}
+}
+
+// parametersOf are the parameters in force of a file's plugins, by plugin and name.
+func parametersOf(t *testing.T, file string) map[string]string {
+	t.Helper()
+	code, stdout, stderr := asProcess(t, "config", "check", file)
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	all, plugin := map[string]string{}, ""
+	_, plugins, _ := strings.Cut(stdout, "\nplugins:\n")
+	for line := range strings.Lines(plugins) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if key == "- name" {
+			plugin = value
+		}
+		all[strings.TrimSpace(plugin)+"."+key] = strings.TrimSpace(value)
+	}
+	return all
 }
 
 // A live engine is asked nothing but for its models, unless someone agrees.

@@ -12,9 +12,10 @@ import (
 
 // WriteHTML writes a report as a page. configured is the name of the configuration that the changes are for.
 func (r *Report) WriteHTML(w io.Writer, configured string) error {
-	page := chart.Page{Title: "What prefill costs here", Lead: fmt.Sprintf("From %d decisions.", r.Decisions)}
+	page := chart.Page{Title: "What prefill costs here", Lead: fmt.Sprintf("From %s decisions.", display.Grouped(r.Decisions))}
 	if r.Probe != nil {
-		page.Lead = fmt.Sprintf("Asked of %s, model %s: %d requests with %d prompt tokens.", r.Probe.Endpoint, r.Probe.Model, r.Probe.Requests, r.Probe.PromptTokens)
+		page.Lead = fmt.Sprintf("Asked of %s, model %s: %d requests with %s prompt tokens.", r.Probe.Endpoint, r.Probe.Model,
+			r.Probe.Requests, display.Grouped(r.Probe.PromptTokens))
 	}
 	for i := range r.Deployments {
 		page.Sections = append(page.Sections, r.Deployments[i].section(r, configured))
@@ -59,6 +60,7 @@ func (d *Deployment) section(r *Report, configured string) chart.Section {
 		}
 		s.Plots = append(s.Plots, plot)
 	}
+	s.Text = append(s.Text, d.learning()...)
 	if len(d.Changes) > 0 {
 		s.Code = "# for " + configured + "\n" + YAML(d.Changes)
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/sluice-epp/sluice/cmd/sluice/display"
 )
 
 // Report is what was measured.
@@ -56,6 +58,8 @@ type Deployment struct {
 	Periods []Period `json:"periods,omitempty"`
 	// Changes are what the measurements mean for a configuration.
 	Changes []Change `json:"changes,omitempty"`
+	// Learning are the configuration's gates for which nothing need be set: they break even by learnt rates.
+	Learning []string `json:"learning,omitempty"`
 }
 
 // Period is the break-even of a while.
@@ -178,7 +182,7 @@ func (r *Report) notes() {
 		name := shown(d.Name)
 		switch {
 		case d.PeakPerS == nil:
-			note("%s: %d requests are too few, or do not tell tokens from time: %d streamed answers are needed at least.", name, d.Samples, leastSamples)
+			note("%s: %s requests are too few, or do not tell tokens from time: %d streamed answers are needed at least.", name, display.Grouped(d.Samples), leastSamples)
 			continue
 		case d.PeakPerS.Wide() > wideInterval:
 			note("%s: the throughput is uncertain by %.0f %%: its prompts are too much alike, too few, or the engines of it differ (--by endpoint).",
@@ -214,11 +218,11 @@ func shown(name string) string {
 // Configure works out what the measurements mean for a configuration; see [Change].
 func (r *Report) Configure(effective []byte) error {
 	for i := range r.Deployments {
-		changes, err := r.Deployments[i].changes(effective)
+		changes, learning, err := r.Deployments[i].changes(effective)
 		if err != nil {
 			return err
 		}
-		r.Deployments[i].Changes = changes
+		r.Deployments[i].Changes, r.Deployments[i].Learning = changes, learning
 	}
 	return nil
 }

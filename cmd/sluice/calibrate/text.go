@@ -30,13 +30,28 @@ func interval(i *Interval, unit string) string {
 	return fmt.Sprintf("%s%s (%s to %s)", number(i.Value), unit, number(max(0, i.Low)), number(i.High))
 }
 
+// learning says which gates need nothing.
+func (d *Deployment) learning() []string {
+	lines := make([]string, len(d.Learning))
+	for i, name := range d.Learning {
+		lines[i] = name + ": nothing need be set: the gate measures it."
+		if slices.ContainsFunc(d.Changes, func(c Change) bool { return c.Parameter == peakParameter && c.Type == ratesType }) {
+			lines[i] = strings.TrimSuffix(lines[i], ".") + ", from where " + ratesType + " starts."
+		}
+	}
+	return lines
+}
+
+// ratesType is the plugin that learns.
+const ratesType = "learnt-rates-producer"
+
 // number writes a number with three digits at least.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return display.Unknown
 	case a >= 100 || a == 0:
-		return fmt.Sprintf("%.0f", v)
+		return display.Grouped(math.Round(v))
 	}
 	return fmt.Sprintf("%.3g", v)
 }
@@ -46,12 +61,12 @@ func (r *Report) WriteText(w io.Writer, p Paper, configured string) error {
 	var lines []string
 	put := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	if r.Probe == nil {
-		put("%d decisions", r.Decisions)
+		put("%s decisions", display.Grouped(r.Decisions))
 	} else {
-		put("%s: %d requests, %d prompt tokens", r.Probe.Endpoint, r.Probe.Requests, r.Probe.PromptTokens)
+		put("%s: %d requests, %s prompt tokens", r.Probe.Endpoint, r.Probe.Requests, display.Grouped(r.Probe.PromptTokens))
 	}
 	for _, reason := range slices.Sorted(maps.Keys(r.Skipped)) {
-		put("  %d do not count: %s", r.Skipped[reason], display.Plain(reason))
+		put("  %s do not count: %s", display.Grouped(r.Skipped[reason]), display.Plain(reason))
 	}
 	for i := range r.Deployments {
 		lines = append(lines, "")
@@ -72,7 +87,7 @@ func (d *Deployment) lines(r *Report, p Paper, configured string) []string {
 		put("%d requests: too little to measure", d.Samples)
 		return lines
 	}
-	put("%-22s %s, from %d requests", "prefill throughput", interval(d.PeakPerS, " tokens per second"), d.Samples)
+	put("%-22s %s, from %s requests", "prefill throughput", interval(d.PeakPerS, " tokens per second"), display.Grouped(d.Samples))
 	if d.WaitPerS != nil {
 		put("%-22s %s", "tokens ahead go by at", interval(d.WaitPerS, " tokens per second"))
 	}
@@ -90,9 +105,14 @@ func (d *Deployment) lines(r *Report, p Paper, configured string) []string {
 	if r.Probe != nil {
 		lines = append(lines, r.Probe.lines()...)
 	}
-	if len(d.Changes) > 0 {
+	if len(d.Changes)+len(d.Learning) > 0 {
 		put("")
 		put("For %s:", display.Plain(configured))
+	}
+	for _, l := range d.learning() {
+		put("%s", display.Plain(l))
+	}
+	if len(d.Changes) > 0 {
 		lines = append(lines, "")
 		lines = append(lines, strings.Split(strings.TrimRight(YAML(d.Changes), "\n"), "\n")...)
 	}
@@ -106,9 +126,9 @@ func (p *Probe) lines() []string {
 	for _, a := range p.byLength() {
 		cached := display.Unknown
 		if a.CachedTokens >= 0 {
-			cached = fmt.Sprint(a.CachedTokens)
+			cached = display.Grouped(a.CachedTokens)
 		}
-		rows = append(rows, display.Row{Cells: []string{fmt.Sprint(a.PromptTokens), number(a.ColdMs), number(a.WarmMs), cached}})
+		rows = append(rows, display.Row{Cells: []string{display.Grouped(a.PromptTokens), number(a.ColdMs), number(a.WarmMs), cached}})
 	}
 	lines := []string{""}
 	for _, l := range display.Table(columns, rows, 80, false) {

@@ -149,3 +149,11 @@ func TestPlain(t *testing.T) {
 		t.Error("a style was written where there are none")
 	}
 }
+
+func TestGrouped(t *testing.T) {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 15928: "15,928", 1234567: "1,234,567", -999: "-999", -1000: "-1,000"} {
+		if got := display.Grouped(n); got != want {
+			t.Errorf("%d is %q, want %q", n, got, want)
+		}
+	}
+}

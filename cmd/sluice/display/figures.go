@@ -30,6 +30,19 @@ func Count(v float64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64) + unit
 }
 
+// Grouped writes a whole number with commas between its thousands: 15,928.
+func Grouped[N ~int | ~int64 | ~uint64 | ~float64](n N) string {
+	digits := strconv.FormatFloat(float64(n), 'f', 0, 64)
+	first := 0
+	if n < 0 {
+		first = 1
+	}
+	for i := len(digits) - 3; i > first; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
 // Score writes a number of scores' size with three digits.
 func Score(v float64) string {
 	if math.Abs(v) >= 1000 {
