@@ -78,7 +78,7 @@ in a scenario are multiplied out; all keys are in docs/simulate.md. Example of a
     - {name: b2b, b2b: {requests: 5000}, rate: [12, 15], kvTokens: [307200]}
   candidates:
     - {name: default}
-    - {name: static, config: static.yaml, set: {prefix-cache-affinity-filter.maxTTFTPenaltyMs: 5000}}
+    - {name: gate of 5 s, set: {prefix-cache-affinity-filter.penaltyMode: static, prefix-cache-affinity-filter.maxTTFTPenaltyMs: 5000}}
     - {name: tuned for b2b, config: blend.yaml, weights: {queue-scorer: 3}, scenarios: ["b2b*"]}
     - {policy: llm-d-gate, tuned: true}`
 }

@@ -13,7 +13,7 @@ import (
 
 const smallGrid = `
 scenarios: [{name: b2b, b2b: {requests: 60, customers: 3}, rate: [4, 8], endpoints: [2]}]
-candidates: [{name: as it is}, {name: gate of 5 s, set: {prefix-cache-affinity-filter.maxTTFTPenaltyMs: 5000}}]
+candidates: [{name: as it is}, {name: gate of 5 s, set: {prefix-cache-affinity-filter.penaltyMode: static, prefix-cache-affinity-filter.maxTTFTPenaltyMs: 5000}}]
 `
 
 func gridFile(t *testing.T, text string) string {

@@ -205,14 +205,9 @@ func TestDocumentedGrids(t *testing.T) {
 		t.Fatal("the help shows no grid")
 	}
 	dir := folder(t)
-	for from, to := range map[string]string{"mooncake.jsonl": "conversation_trace.jsonl.gz", "blend.yaml": "static.yaml"} {
-		text, err := os.ReadFile(filepath.Join(dir, from))
-		if from == "blend.yaml" {
-			text = BuiltIn().Text // it has the plugin that is changed
-		}
-		if err != nil || os.WriteFile(filepath.Join(dir, to), text, 0o600) != nil {
-			t.Fatal(err)
-		}
+	text, err := os.ReadFile(filepath.Join(dir, "mooncake.jsonl"))
+	if err != nil || os.WriteFile(filepath.Join(dir, "conversation_trace.jsonl.gz"), text, 0o600) != nil {
+		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
 		text      string
@@ -226,5 +221,14 @@ func TestDocumentedGrids(t *testing.T) {
 		if len(p.Scenarios) != c.scenarios || p.Seeds != 5 || len(p.Candidates) < 4 {
 			t.Errorf("%s: %d scenarios, %d candidates", name, len(p.Scenarios), len(p.Candidates))
 		}
+		i := slices.IndexFunc(p.Candidates, func(c Candidate) bool { return c.Name == "gate of 5 s" })
+		if i < 0 || !boundsTime(&p.Candidates[i]) {
+			t.Errorf("%s: a gate of 5 s is none", name)
+		}
 	}
+}
+
+// boundsTime says whether a configuration's gate compares waits with 5 s.
+func boundsTime(c *Candidate) bool {
+	return strings.Contains(string(c.Text), "penaltyMode: static") && strings.Contains(string(c.Text), "maxTTFTPenaltyMs: 5000")
 }

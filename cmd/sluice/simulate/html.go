@@ -47,7 +47,19 @@ func lead(rows []Row) string {
 		names = append(names, b)
 	}
 	sort.Strings(names)
-	return text + " Simulated by sluice " + strings.Join(names, ", ") + ". Of each scenario the best figure is bold; a dotted line is below those whose interval and the best one's overlap."
+	return text + " Simulated by sluice " + strings.Join(names, ", ") + "." + comparison(rows)
+}
+
+// comparison says how the best are marked, or why none is.
+func comparison(rows []Row) (text string) {
+	groups := byScenario(rows)
+	if slices.ContainsFunc(groups, compared) {
+		text += " Of each scenario the best figure is bold; a dotted line is below those whose interval and the best one's overlap."
+	}
+	if slices.ContainsFunc(groups, single) {
+		text += " Where there is " + oneSeed + "."
+	}
+	return text
 }
 
 // meanings are what somebody needs who sees the page without its documentation.

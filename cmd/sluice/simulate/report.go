@@ -43,29 +43,40 @@ func (p *Plan) Rows(results *Results) []Row {
 	return rows
 }
 
-// Estimate is a mean over seeds and half of its interval, in which the true mean is with a confidence of 95 % (Student's t); 0
-// with one seed.
+// Estimate is a mean over seeds and half of its interval, in which the true mean is with a confidence of 95 % (Student's t).
 type Estimate struct {
-	Mean float64 `json:"mean"`
-	Half float64 `json:"half"`
+	Mean float64
+	// Half is 0 where Seeds is below 2: there is no interval then.
+	Half float64
+	// Seeds are how many runs have the figure; without any the mean means nothing.
+	Seeds int
 }
 
-// estimate is the mean of a figure of a row's runs, of which there is one at least.
+// estimate is the mean of a figure of a row's runs. Runs that do not have the figure, whose value is not a number, do not count.
 func (r *Row) estimate(of func(*Line) float64) Estimate {
-	n := float64(len(r.Runs))
-	sum, squares := 0.0, 0.0
-	for _, s := range r.Runs {
-		sum += of(s)
+	var values []float64
+	for _, l := range r.Runs {
+		if v := of(l); !math.IsNaN(v) {
+			values = append(values, v)
+		}
 	}
-	mean := sum / n
-	for _, s := range r.Runs {
-		squares += (of(s) - mean) * (of(s) - mean)
+	e := Estimate{Seeds: len(values)}
+	if e.Seeds == 0 {
+		return e
 	}
-	if n < 2 {
-		return Estimate{Mean: mean}
+	n, sum, squares := float64(e.Seeds), 0.0, 0.0
+	for _, v := range values {
+		sum += v
 	}
-	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(0.975)
-	return Estimate{Mean: mean, Half: t * math.Sqrt(squares/(n-1)/n)}
+	e.Mean = sum / n
+	for _, v := range values {
+		squares += (v - e.Mean) * (v - e.Mean)
+	}
+	if e.Seeds > 1 {
+		t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(0.975)
+		e.Half = t * math.Sqrt(squares/(n-1)/n)
+	}
+	return e
 }
 
 // Which values of a figure are better.
@@ -105,9 +116,29 @@ var figures = []figure{
 	{"goodput %", "goodput", 100, 1, higher, of(func(s *fleet.Summary) float64 { return s.Goodput }), true},
 	{"hit %", "hit_rate", 100, 1, higher, of(func(s *fleet.Summary) float64 { return s.HitRate }), true},
 	{"max/mean", "imbalance", 1, 2, lower, of(func(s *fleet.Summary) float64 { return s.Imbalance }), true},
-	{"released %", "released", 100, 1, neither, of(func(s *fleet.Summary) float64 { return float64(s.Released) / max(1, float64(s.Gated)) }), true},
-	{"decision µs", "decision_us", 1e6, 1, neither, func(l *Line) float64 { return l.Decision }, true},
+	{"released %", "released", 100, 1, neither, of(released), true},
+	{"decision µs", "decision_us", 1e6, 1, neither, func(l *Line) float64 { return l.Decision }, false},
+	{"requests", "requests", 1, 0, neither, of(func(s *fleet.Summary) float64 { return float64(s.Requests) }), false},
 }
+
+// released is the share of the gate's decisions that released; not a number where there is no gate, or nothing was sticky.
+func released(s *fleet.Summary) float64 {
+	if s.Gated == 0 {
+		return math.NaN()
+	}
+	return float64(s.Released) / float64(s.Gated)
+}
+
+// unit is a value in the unit of the figure's key: what is a share there is shown in percent.
+func (f *figure) unit(v float64) float64 {
+	if f.scale == 100 {
+		return v
+	}
+	return v * f.scale
+}
+
+// shows is a value as it is written.
+func (f *figure) shows(v float64) string { return fmt.Sprintf("%.*f", f.decimals, v*f.scale) }
 
 // The marks of a figure among those of a scenario.
 const (
@@ -116,17 +147,17 @@ const (
 	markEqual = "=" // its interval and that of the best overlap
 )
 
-// marks compares a figure of a scenario's rows. Rows without runs have none. One row alone is not compared.
+// marks compares a figure of a scenario's rows. Rows of fewer than two runs have none: their differences may be chance. One row
+// alone is not compared. What is written as the best is the best too.
 func marks(rows []Row, f *figure) []string {
 	all := make([]string, len(rows))
 	best, n := -1, 0
 	estimates := make([]Estimate, len(rows))
 	for i := range rows {
-		if len(rows[i].Runs) == 0 {
+		if estimates[i] = rows[i].estimate(f.of); estimates[i].Seeds < 2 {
 			continue
 		}
 		n++
-		estimates[i] = rows[i].estimate(f.of)
 		if best < 0 || float64(f.better)*(estimates[i].Mean-estimates[best].Mean) > 0 {
 			best = i
 		}
@@ -136,14 +167,51 @@ func marks(rows []Row, f *figure) []string {
 	}
 	for i, e := range estimates {
 		switch b := estimates[best]; {
-		case len(rows[i].Runs) == 0:
-		case e.Mean == b.Mean:
+		case e.Seeds < 2:
+		case f.shows(e.Mean) == f.shows(b.Mean):
 			all[i] = markBest
 		case math.Abs(e.Mean-b.Mean) <= e.Half+b.Half:
 			all[i] = markEqual
 		}
 	}
 	return all
+}
+
+// oneSeed is said where there are no intervals.
+const oneSeed = "one seed: no intervals; differences may be chance"
+
+// single reports whether rows are compared, and any has one run only.
+func single(group []Row) bool {
+	return len(group) > 1 && slices.ContainsFunc(group, func(r Row) bool { return len(r.Runs) == 1 })
+}
+
+// compared reports whether two rows have intervals, so that marks are set.
+func compared(group []Row) bool {
+	n := 0
+	for i := range group {
+		if len(group[i].Runs) > 1 {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// counted says how many requests of a run count.
+func counted(group []Row) string {
+	least, most := math.MaxInt, 0
+	for i := range group {
+		for _, l := range group[i].Runs {
+			least, most = min(least, l.Summary.Requests), max(most, l.Summary.Requests)
+		}
+	}
+	switch {
+	case least > most:
+		return ""
+	case least == most:
+		return fmt.Sprintf("%d requests of each run count", most)
+	default:
+		return fmt.Sprintf("%d to %d requests of each run count", least, most)
+	}
 }
 
 // byScenario splits rows where another scenario begins.
@@ -176,7 +244,17 @@ func WriteTable(w io.Writer, rows []Row, cells int) error {
 				return err
 			}
 		}
-		legend = legend || len(group) > 1
+		legend = legend || compared(group)
+		foot := counted(group)
+		if single(group) {
+			foot += "; " + oneSeed
+		}
+		if foot == "" {
+			continue
+		}
+		if _, err := fmt.Fprintln(w, foot); err != nil {
+			return err
+		}
 	}
 	if !legend {
 		return nil
@@ -217,13 +295,13 @@ func (r *Row) load() float64 {
 
 // cell is a figure in a table, as "1.234 ±0.010*". The mark has a place of its own, so that digits stand below each other.
 func (r *Row) cell(f *figure, mark string) string {
-	if len(r.Runs) == 0 {
+	e := r.estimate(f.of)
+	if e.Seeds == 0 {
 		return display.Unknown + " "
 	}
-	e := r.estimate(f.of)
-	text := fmt.Sprintf("%.*f", f.decimals, e.Mean*f.scale)
-	if len(r.Runs) > 1 {
-		text += fmt.Sprintf(" ±%.*f", f.decimals, e.Half*f.scale)
+	text := f.shows(e.Mean)
+	if e.Seeds > 1 {
+		text += " ±" + f.shows(e.Half)
 	}
 	if mark == markNone {
 		mark = " "
@@ -233,29 +311,45 @@ func (r *Row) cell(f *figure, mark string) string {
 
 // WriteJSON writes the rows for programs.
 func WriteJSON(w io.Writer, rows []Row) error {
+	type estimate struct {
+		Mean float64  `json:"mean"`
+		Half *float64 `json:"half"` // null: there is one seed
+	}
 	type out struct {
-		Scenario  string              `json:"scenario"`
-		Candidate string              `json:"candidate"`
-		Load      float64             `json:"load,omitzero"`
-		Seeds     int                 `json:"seeds"`
-		Missing   int                 `json:"missing,omitzero"`
-		Took      float64             `json:"took_s"`
-		Figures   map[string]Estimate `json:"figures"`
-		Marks     map[string]string   `json:"marks"`
-		Runs      []*Line             `json:"runs"`
+		Scenario  string               `json:"scenario"`
+		Candidate string               `json:"candidate"`
+		Load      float64              `json:"load,omitzero"`
+		Seeds     int                  `json:"seeds"`
+		Missing   int                  `json:"missing,omitzero"`
+		Took      float64              `json:"took_s"`
+		Figures   map[string]*estimate `json:"figures"` // null: no run has it
+		Marks     map[string]string    `json:"marks,omitzero"`
+		Runs      []*Line              `json:"runs"`
 	}
 	all := []out{}
 	for _, group := range byScenario(rows) {
 		from := len(all)
 		for i := range group {
 			r := &group[i]
-			o := out{r.Scenario, r.Candidate, r.load(), len(r.Runs), r.Missing, 0, map[string]Estimate{}, map[string]string{}, r.Runs}
+			o := out{r.Scenario, r.Candidate, r.load(), len(r.Runs), r.Missing, 0, map[string]*estimate{}, nil, r.Runs}
+			if compared(group) && len(r.Runs) > 1 {
+				o.Marks = map[string]string{}
+			}
 			for _, l := range r.Runs {
 				o.Took += l.Took
 			}
 			for j := range figures {
-				if f := &figures[j]; len(r.Runs) > 0 {
-					o.Figures[f.key] = r.estimate(f.of)
+				f := &figures[j]
+				switch e := r.estimate(f.of); {
+				case len(r.Runs) == 0:
+				case e.Seeds == 0:
+					o.Figures[f.key] = nil
+				default:
+					o.Figures[f.key] = &estimate{Mean: f.unit(e.Mean)}
+					if e.Seeds > 1 {
+						half := f.unit(e.Half)
+						o.Figures[f.key].Half = &half
+					}
 				}
 			}
 			all = append(all, o)
