@@ -36,6 +36,7 @@ type endpoint struct {
 
 // class is what endpoints of one kind have in common: how long a request takes to its first token.
 type class struct {
+	name  string
 	mu    sync.Mutex
 	fit   fit
 	known atomic.Pointer[scheduling.LearntRates]
@@ -54,8 +55,8 @@ const priorBaseMs = 20
 // newClass begins with one rate for all tokens. A token ahead never counts for more than one of the request's own: it is computed
 // just so, or partly done already, and where an engine makes requests wait for other reasons than prefill that is not the
 // tokens' doing.
-func newClass(perToken float64) *class {
-	c := &class{fit: fit{
+func newClass(name string, perToken float64) *class {
+	c := &class{name: name, fit: fit{
 		prior: vector{priorBaseMs, perToken, perToken}, ridge: vector{1, 4, 4}, scaled: true, least: ttftAhead, most: ttftOwn,
 	}}
 	c.fit.theta = c.fit.prior
@@ -112,12 +113,12 @@ func (d *decodes) begin() {
 }
 
 // learn takes an answer: its tokens, how long they took after the first, and what its endpoint did meanwhile, in ms.
-func (d *decodes) learn(tokens int, tookMs, busyMs, companyMs float64) {
+func (d *decodes) learn(tokens, tookMs, busyMs, companyMs float64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.n = d.n*(1-1./window) + 1
-	d.output += (float64(tokens) - d.output) / d.n
-	n := float64(tokens - 1)
+	d.output += (min(tokens, d.output*outlier) - d.output) / d.n // one answer is one answer, whatever it says of itself
+	n := tokens - 1
 	if !d.fit.add(vector{n, n * companyMs / tookMs, busyMs}, tookMs) {
 		return
 	}
@@ -137,42 +138,51 @@ func (d *decodes) publish() {
 // of is what is known of an endpoint.
 func (k *knowledge) of(e *scheduling.Endpoint) *endpoint {
 	known := &k.endpoints.Take(e).Value
-	k.classify(known, e)
+	if known.class.Load() == nil {
+		k.classify(known, e)
+	}
 	return known
 }
 
-// classify gives an endpoint its class.
+// classify gives an endpoint its class, which is another one when its label has changed.
 func (k *knowledge) classify(known *endpoint, e *scheduling.Endpoint) {
-	if known.class.Load() != nil {
+	name := k.nameOf(e)
+	if c := known.class.Load(); c != nil && c.name == name {
 		return
 	}
-	name := e.Engine + "\x00" + e.Labels[k.classLabel]
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c := k.classes[name]
 	if c == nil && len(k.classes) >= MaxClasses {
-		k.dropUnused()
-	}
-	if c == nil && len(k.classes) >= MaxClasses {
-		name = ""
+		name = "" // learnt together with others, until there is room
 		c = k.classes[name]
 	}
 	if c == nil {
-		c = newClass(k.prior)
+		c = newClass(name, k.prior)
 		k.classes[name] = c
 	}
 	known.class.Store(c)
 }
 
-// dropUnused makes room where endpoints of other classes came and went: with a class for each rollout, say. It is called with mu held.
-func (k *knowledge) dropUnused() {
-	used := map[*class]bool{}
-	for _, in := range k.endpoints.All() {
-		if in != nil {
-			used[in.Value.class.Load()] = true
+// nameOf is the name of an endpoint's class.
+func (k *knowledge) nameOf(e *scheduling.Endpoint) string {
+	return e.Engine + "\x00" + e.Labels[k.classLabel]
+}
+
+// dropUnused makes room where endpoints of other classes came and went: with a class for each rollout, say.
+func (k *knowledge) dropUnused(s *scheduling.Snapshot) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.classes) < MaxClasses {
+		return
+	}
+	used := map[string]bool{}
+	for _, e := range s.Endpoints {
+		if e != nil {
+			used[k.nameOf(e)] = true
 		}
 	}
-	maps.DeleteFunc(k.classes, func(_ string, c *class) bool { return !used[c] })
+	maps.DeleteFunc(k.classes, func(name string, _ *class) bool { return !used[name] })
 }
 
 func (k *knowledge) classCount() int {

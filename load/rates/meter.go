@@ -14,6 +14,7 @@ type meter struct {
 	decoding int           // requests after it
 	busy     time.Duration // in which any request was pending
 	company  time.Duration // of all decoding requests, added up
+	gone     bool          // the endpoint is no longer one of the pool: whether it is busy does not count
 }
 
 // reading is what a meter shows.
@@ -32,16 +33,27 @@ func (m *meter) move(now time.Duration, pending, decoding int) (r reading, busie
 		}
 		m.company += dt * time.Duration(m.decoding)
 	}
-	before := m.pending > 0
+	before := m.pending > 0 && !m.gone
 	m.pending += pending
 	m.decoding += decoding
-	switch after := m.pending > 0; {
+	switch after := m.pending > 0 && !m.gone; {
 	case after && !before:
 		busier = 1
 	case before && !after:
 		busier = -1
 	}
 	return reading{m.busy, m.company}, busier
+}
+
+// leave takes the endpoint out of those that count, and returns by how much the number of busy endpoints changes.
+func (m *meter) leave() (busier int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pending > 0 && !m.gone {
+		busier = -1
+	}
+	m.gone = true
+	return busier
 }
 
 // utilisation is the share of the endpoints that have prompts to compute, in the recent past.

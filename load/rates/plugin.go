@@ -22,7 +22,9 @@ type flight struct {
 	on      *endpoint // nil: it has ended
 	ahead   float64   // tokens in flight on the endpoint when it was picked
 	own     float64   // its own uncached tokens, as expected
-	first   bool      // its first token has come
+	choices float64   // answers that it asked for
+	first   bool      // its first token has come, or would not be seen
+	unseen  bool      // it is not streamed: its first token is not seen
 	moved   bool      // to another endpoint than the one that was picked
 	firstAt time.Duration
 	at      reading // of the endpoint's meter at the first token
@@ -96,7 +98,11 @@ func (p *Plugin) Charge(c *scheduling.Cycle, f *scheduling.Flight) {
 	if own, ok := p.uncached.In(c).Get(f.Endpoint.Ordinal); ok {
 		s.own = float64(max(0, own))
 	}
-	_, busier := s.on.meter.move(c.Now, 1, 0)
+	s.choices = float64(max(1, c.Request.Choices))
+	// Where the first token will not be seen the request counts as decoding from the start: that is most of its time.
+	s.unseen, s.first = !f.Stream, !f.Stream
+	pending, decoding := s.counts()
+	_, busier := s.on.meter.move(c.Now, pending, decoding)
 	p.known.busy.move(c.Now, busier)
 }
 
@@ -106,7 +112,7 @@ func (p *Plugin) Committed(*scheduling.Cycle, *scheduling.Flight) {}
 // FirstToken notes the time.
 func (p *Plugin) FirstToken(f *scheduling.Flight, now time.Duration) {
 	s := p.flights.Of(f)
-	if s.on == nil {
+	if s.on == nil || s.unseen {
 		return
 	}
 	s.first, s.firstAt = true, now
@@ -129,7 +135,7 @@ func (p *Plugin) Done(f *scheduling.Flight, now time.Duration) {
 		p.known.skipped[skipFailed].Add(1)
 	case s.moved:
 		p.known.skipped[skipMoved].Add(1)
-	case !s.first:
+	case !s.first || s.unseen:
 		p.known.skipped[skipUnstream].Add(1)
 	default:
 		p.known.learn(s, s.firstAt-f.PickedAt, now, end, &o.Usage)
@@ -155,9 +161,10 @@ func (k *knowledge) learn(s *flight, ttft, now time.Duration, end reading, u *sc
 	if expected := s.on.class.Load().learn(vector{1, s.ahead, own}, ms(ttft)); expected > 0 && ttft > 0 {
 		s.on.speed.add(now, ms(ttft)/expected)
 	}
-	if took := ms(now - s.firstAt); u.CompletionTokens > 1 && took > 0 {
+	tokens := float64(u.CompletionTokens) / s.choices // which are generated side by side
+	if took := ms(now - s.firstAt); tokens > 1 && took > 0 {
 		k.decodeSamples.Add(1)
-		k.decode.learn(u.CompletionTokens, took, ms(end.busy-s.at.busy), ms(end.company-s.at.company))
+		k.decode.learn(tokens, took, ms(end.busy-s.at.busy), ms(end.company-s.at.company))
 	}
 }
 
@@ -177,13 +184,23 @@ func (p *Plugin) Moved(f *scheduling.Flight, _ *scheduling.Endpoint) {
 	p.known.busy.move(0, less+more)
 }
 
-// SnapshotChanged follows the endpoints.
+// SnapshotChanged follows the endpoints: those that went no longer count as busy, and those whose label has changed are of another
+// class.
 func (p *Plugin) SnapshotChanged(s *scheduling.Snapshot) {
-	p.known.endpoints.Follow(s)
-	for i, in := range p.known.endpoints.All() {
-		if in != nil && i < len(s.Endpoints) && s.Endpoints[i] != nil {
-			p.known.classify(&in.Value, s.Endpoints[i])
+	k := p.known
+	before := k.endpoints.All()
+	k.endpoints.Follow(s)
+	now := k.endpoints.All()
+	for i, in := range before {
+		if in != nil && scheduling.FindInstance(now, i, in.Endpoint.Generation) == nil {
+			k.busy.move(0, in.Value.meter.leave())
 		}
 	}
-	p.known.busy.resize(s.Len())
+	k.dropUnused(s)
+	for i, in := range now {
+		if in != nil && i < len(s.Endpoints) && s.Endpoints[i] != nil {
+			k.classify(&in.Value, s.Endpoints[i])
+		}
+	}
+	k.busy.resize(s.Len())
 }

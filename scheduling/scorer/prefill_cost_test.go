@@ -1,6 +1,7 @@
 package scorer_test
 
 import (
+	"math"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -128,4 +129,38 @@ func TestPrefillCostKeepsTheOrder(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What is given takes the place of what is learnt, one by one.
+func TestPrefillCostKnobs(t *testing.T) {
+	rates := func(e schedtest.Endpoint, ms float64) schedtest.Endpoint {
+		e.Rates = &scheduling.LearntRates{PrefillMsPerToken: ms, WaitMsPerToken: ms, Confidence: 1}
+		return e
+	}
+	for name, tc := range map[string]struct {
+		parameters string
+		pressure   scheduling.PoolPressure
+		want       []float64 // costs
+	}{
+		"all learnt": {"", scheduling.PoolPressure{Utilisation: 0.75, DecodeStall: 0.5, CompanyMs: 10},
+			[]float64{2 * (100 + 10*(1+3+0.05*4)), 10 * (1 + 3)}},
+		"utilisation is bounded":   {"", scheduling.PoolPressure{Utilisation: 1e9}, []float64{2 * (100 + 10*4), 10 * 4}},
+		"and not below 0":          {"", scheduling.PoolPressure{Utilisation: -1}, []float64{2 * (100 + 10), 10}},
+		"throughput given":         {"peakPrefillThroughput: 500", scheduling.PoolPressure{}, []float64{2 * (100 + 10), 2 * 10}},
+		"alpha given":              {"alpha: 5", scheduling.PoolPressure{Utilisation: 0.75}, []float64{2 * (100 + 10*6), 10 * 6}},
+		"kappa given":              {"kappa: 1", scheduling.PoolPressure{DecodeStall: 0.5}, []float64{2 * (100 + 10*5), 10}},
+		"decodes at another price": {"decodePrice: 1", scheduling.PoolPressure{DecodeStall: 0.5, CompanyMs: 10}, []float64{2 * (100 + 10*3), 10}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := schedtest.Table{
+				Endpoints: []schedtest.Endpoint{rates(costs(100, 4, 10), 2), rates(costs(0, 0, 10), 1), rates(costs(0, -3, 0), 1)}, Pressure: &tc.pressure,
+			}
+			got := table.Scores(t, scorer.Types(), "prefill-cost-scorer", tc.parameters, &scheduling.Request{})
+			for i, cost := range append(tc.want, 0) {
+				if want := 1 / (1 + cost); math.Abs(got[i]-want) > 1e-12 {
+					t.Errorf("endpoint %d scores %v, a cost of %v; want %v", i, got[i], 1/got[i]-1, cost)
+				}
+			}
+		})
+	}
 }
