@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/sluice-epp/sluice/server/filelock"
 )
 
 // How a file's name begins, and what follows it while the file is written, and where it cannot be read any more.
@@ -83,7 +85,7 @@ func (d *folder) create(format Format, at time.Time) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := lock(f); err != nil {
+		if err := filelock.Lock(f); err != nil {
 			f.Close()
 			return nil, fmt.Errorf("locking %s: %w", f.Name(), err)
 		}
@@ -176,7 +178,7 @@ func (d *folder) recoverFile(name string) (readable, mine bool, err error) {
 		return false, false, err
 	}
 	defer f.Close()
-	if err := lock(f); err != nil {
+	if err := filelock.Lock(f); err != nil {
 		return false, false, nil // somebody has it
 	}
 	opened, err := f.Stat()

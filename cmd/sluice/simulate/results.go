@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/sluice-epp/sluice/server/filelock"
 	"github.com/sluice-epp/sluice/sim/fleet"
 )
 
@@ -46,8 +47,9 @@ type Results struct {
 	lines map[string]*Line
 }
 
-// OpenResults reads a results file, or makes one. An empty path keeps results in memory. What a killed process left of its
-// last line is cut off.
+// OpenResults reads a results file, or makes one, and keeps it from other processes until Close. An empty path keeps results in
+// memory. What a killed process left of its last line is cut off, where the lines before it are results; nothing else of a file is
+// changed.
 func OpenResults(path string) (*Results, error) {
 	r := &Results{lines: map[string]*Line{}}
 	if path == "" {
@@ -57,45 +59,80 @@ func OpenResults(path string) (*Results, error) {
 	if err != nil {
 		return nil, err
 	}
-	whole, err := r.read(path, f)
-	if err == nil {
-		err = f.Truncate(whole)
-	}
-	if err != nil {
+	if err := r.open(path, f); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	r.file = f
 	return r, nil
 }
 
-// read reads the lines that are whole, and returns how many bytes they are.
-func (r *Results) read(path string, from io.Reader) (whole int64, err error) {
+func (r *Results) open(path string, f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: is no regular file", path)
+	}
+	if err := filelock.Lock(f); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	whole, torn, err := r.read(path, f)
+	if err == nil && torn {
+		err = f.Truncate(whole)
+	}
+	return err
+}
+
+// read reads the lines that are whole, and returns how many bytes they are, and whether there is a torn one behind them.
+func (r *Results) read(path string, from io.Reader) (whole int64, torn bool, err error) {
 	in := bufio.NewReaderSize(from, maxLine)
 	for n := 1; ; n++ {
 		line, err := in.ReadSlice('\n')
 		switch {
 		case errors.Is(err, io.EOF):
-			return whole, nil // and what stands after the last line end is torn
+			if len(line) > 0 && len(r.lines) == 0 {
+				return 0, false, fmt.Errorf("%s:%d: no line of results ends here: no file of results", path, n)
+			}
+			return whole, len(line) > 0, nil
 		case errors.Is(err, bufio.ErrBufferFull):
-			return 0, fmt.Errorf("%s:%d: is longer than %d bytes: no file of results", path, n, maxLine)
+			return 0, false, fmt.Errorf("%s:%d: is longer than %d bytes: no file of results", path, n, maxLine)
 		case err != nil:
-			return 0, fmt.Errorf("%s: %w", path, err)
+			return 0, false, fmt.Errorf("%s: %w", path, err)
 		case n > maxLines:
-			return 0, fmt.Errorf("%s: more than %d lines", path, maxLines)
+			return 0, false, fmt.Errorf("%s: more than %d lines", path, maxLines)
 		}
 		whole += int64(len(line))
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
-		var l Line
-		if err := json.Unmarshal(line, &l); err != nil {
-			return 0, fmt.Errorf("%s:%d: no result of a run: %w", path, n, err)
+		l, err := parseLine(line)
+		if err != nil {
+			return 0, false, fmt.Errorf("%s:%d: no result of a run: %w", path, n, err)
 		}
-		if l.Key == "" {
-			return 0, fmt.Errorf("%s:%d: no result of a run: it has no key", path, n)
-		}
-		r.lines[l.Key] = &l
+		r.lines[l.Key] = l
 	}
+}
+
+// parseLine reads a line of a results file. What does not say how its run came out is none: it would count as zeros.
+func parseLine(text []byte) (*Line, error) {
+	var l Line
+	if err := json.Unmarshal(text, &l); err != nil {
+		return nil, err
+	}
+	if l.Key == "" {
+		return nil, errors.New("it has no key")
+	}
+	var has struct {
+		Summary struct{ Requests *int } `json:"summary"`
+	}
+	if err := json.Unmarshal(text, &has); err != nil {
+		return nil, err
+	}
+	if has.Summary.Requests == nil {
+		return nil, errors.New("it has no summary")
+	}
+	return &l, nil
 }
 
 // Len is how many runs are done.

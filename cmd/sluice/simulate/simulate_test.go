@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sluice-epp/sluice/server/filelock"
 	"github.com/sluice-epp/sluice/sim/fleet"
 	"github.com/sluice-epp/sluice/sim/policies"
 	"github.com/sluice-epp/sluice/sim/trace"
@@ -148,13 +149,15 @@ func TestFaultsOfAPlan(t *testing.T) {
 // What a file holds is not run again, whatever it is called; what decides a run makes another one of it.
 func TestResultsAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "results.jsonl")
+	last := memory(t)
+	t.Cleanup(func() { _ = last.Close() })
 	open := func() *Results {
-		r, err := OpenResults(path)
-		if err != nil {
+		_ = last.Close()
+		var err error
+		if last, err = OpenResults(path); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = r.Close() })
-		return r
+		return last
 	}
 	p := plan()
 	p.Seeds, p.Scenarios[0].Engines = 1, p.Scenarios[0].Engines[:2]
@@ -223,7 +226,7 @@ func TestTornResults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	whole := `{"key":"a","seed":1}` + "\n\n"
+	whole := `{"key":"a","seed":1,"summary":{"Requests":7}}` + "\n\n"
 	write(whole + `{"key":"b","se`)
 	r, err := OpenResults(path)
 	if err != nil || r.Len() != 1 || r.Get("a") == nil {
@@ -241,6 +244,11 @@ func TestTornResults(t *testing.T) {
 	for text, want := range map[string]string{
 		whole + "nothing\n" + whole:           ":3: no result of a run",
 		whole + "{}\n":                        ":3: no result of a run: it has no key",
+		whole + `{"key":"b"}` + "\n" + whole:  ":3: no result of a run: it has no summary",
+		`{"key":"b","summary":{}}` + "\n":     ":1: no result of a run: it has no summary",
+		"seeds: 5 # without an end":           ":1: no line of results ends here",
+		`{"key":"b","se`:                      ":1: no line of results ends here",
+		"\n\nno result":                       ":3: no line of results ends here",
 		strings.Repeat("x", maxLine+1) + "\n": ":1: is longer than",
 	} {
 		write(text)
@@ -253,6 +261,30 @@ func TestTornResults(t *testing.T) {
 	}
 	if _, err := OpenResults(filepath.Join(path, "x")); err == nil {
 		t.Error("a file below a file was opened")
+	}
+	if _, err := OpenResults(t.TempDir()); err == nil {
+		t.Error("a folder was opened")
+	}
+}
+
+// TestResultsOfOneProcess: two at a time would each miss what the other adds.
+func TestResultsOfOneProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.jsonl")
+	r, err := OpenResults(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := OpenResults(path); !errors.Is(err, filelock.ErrHeld) || !strings.Contains(err.Error(), path) {
+		t.Errorf("the second got %v, %v", second, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = OpenResults(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
