@@ -71,18 +71,18 @@ func (c *Curves) over(samples []Sample) {
 	}
 	c.Span = rounded(span.Seconds())
 	var n, prompt, cached [TimeBins]int
-	var sum [TimeBins]time.Duration
+	var sum [TimeBins]float64
 	for _, q := range samples {
-		i := min(TimeBins-1, int(float64(TimeBins)*float64(q.At)/float64(span)))
+		i := max(0, int(float64(TimeBins)*min(float64(q.At)/float64(span), 1-0.5/TimeBins)))
 		n[i]++
-		sum[i] += q.TTFT
+		sum[i] += q.TTFT.Seconds()
 		prompt[i] += q.PromptTokens
 		cached[i] += q.CachedTokens
 	}
 	for i := range TimeBins {
 		c.Over[i], c.Hits[i] = -1, -1
 		if n[i] > 0 {
-			c.Over[i] = rounded(sum[i].Seconds() / float64(n[i]))
+			c.Over[i] = rounded(sum[i] / float64(n[i]))
 			c.Hits[i] = rounded(float64(cached[i]) / float64(prompt[i]))
 		}
 	}

@@ -51,7 +51,9 @@ func (b B2B) Trace(random *rand.Rand) (*Trace, error) {
 	at := 0.0
 	system := b.SystemTokens / b2bBlock // whole blocks; the rest begins the question's first one
 	for number := range b.Requests {
-		at += random.ExpFloat64() / b.PerSecond
+		if at += random.ExpFloat64() / b.PerSecond; at > MaxSpan.Seconds() {
+			return nil, fmt.Errorf("b2b: %v requests per second: request %d comes later than %s", b.PerSecond, number+1, years(MaxSpan))
+		}
 		customer := random.IntN(b.Customers)
 		user := uint64(customer*b.UsersPerCustomer + random.IntN(b.UsersPerCustomer))
 		r := Request{

@@ -35,14 +35,18 @@ func (t *Trace) Resized(p Prompts) (*Trace, func(time.Duration) time.Duration, e
 		if at < p.At {
 			return at
 		}
-		return p.At + time.Duration(float64(at-p.At)/p.Rate)
+		return p.At + slowed(at-p.At, p.Rate)
 	}
-	return t.changed(func(r *Request) {
+	next := t.changed(func(r *Request) {
 		if r.At >= p.At {
 			r.At = moved(r.At)
 			r.resize(factor, p.Most, t.BlockTokens)
 		}
-	}), moved, nil
+	})
+	if next.Span() > MaxSpan {
+		return nil, nil, fmt.Errorf("prompts: rate: %v makes a span of %v longer than %s", p.Rate, t.Span(), years(MaxSpan))
+	}
+	return next, moved, nil
 }
 
 // factorFor is by what lengths must grow for their mean to become another, where none may be longer than most.

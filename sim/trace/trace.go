@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -16,6 +17,8 @@ const (
 	MaxRequests = 10_000_000
 	// MaxPromptTokens is how long a prompt, and an answer, may be.
 	MaxPromptTokens = 1 << 24
+	// MaxSpan is how long after the first request the last one may come: 10 years.
+	MaxSpan = 10 * 365 * 24 * time.Hour
 )
 
 // Request is one request of a trace.
@@ -71,6 +74,8 @@ func (t *Trace) valid() (*Trace, error) {
 
 func (r *Request) validate(blockTokens int, before time.Duration) error {
 	switch blocks := (r.PromptTokens + blockTokens - 1) / blockTokens; {
+	case r.At > MaxSpan:
+		return fmt.Errorf("came %s after the beginning; want %s at most", years(r.At), years(MaxSpan))
 	case r.At < before:
 		return fmt.Errorf("came at %v, before the one before it at %v", r.At, before)
 	case r.PromptTokens < 1 || r.PromptTokens > MaxPromptTokens:
@@ -91,12 +96,24 @@ func (t *Trace) Span() time.Duration {
 	return t.Requests[len(t.Requests)-1].At
 }
 
-// Faster returns the trace with all times divided by speed, which must be above 0.
+// years writes a long time.
+func years(d time.Duration) string { return fmt.Sprintf("%.3g years", d.Hours()/24/365) }
+
+// slowed is a time divided by a rate. One above MaxSpan is no more than just above it.
+func slowed(d time.Duration, rate float64) time.Duration {
+	return time.Duration(min(float64(d)/rate, float64(MaxSpan+time.Second)))
+}
+
+// Faster returns the trace with all times divided by speed, which must be above 0 and leave them within MaxSpan.
 func (t *Trace) Faster(speed float64) (*Trace, error) {
 	if !(speed > 0) {
 		return nil, fmt.Errorf("speed: must be > 0, got %v", speed)
 	}
-	return t.changed(func(r *Request) { r.At = time.Duration(float64(r.At) / speed) }), nil
+	next := t.changed(func(r *Request) { r.At = slowed(r.At, speed) })
+	if next.Span() > MaxSpan {
+		return nil, fmt.Errorf("speed: %v makes a span of %v longer than %s", speed, t.Span(), years(MaxSpan))
+	}
+	return next, nil
 }
 
 // Jittered returns the trace with every request later by a time drawn evenly from [0, width): traces whose times are rounded
@@ -140,7 +157,7 @@ func (t *Trace) changed(change func(*Request)) *Trace {
 }
 
 func (t *Trace) sort() {
-	slices.SortStableFunc(t.Requests, func(a, b Request) int { return int(a.At - b.At) })
+	slices.SortStableFunc(t.Requests, func(a, b Request) int { return cmp.Compare(a.At, b.At) })
 }
 
 // AppendTokens appends a prompt's tokens. They follow from its blocks' names: a block's tokens are the same wherever it

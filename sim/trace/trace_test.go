@@ -196,3 +196,33 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestMaxSpan: no times are so far apart that sums of them are none.
+func TestMaxSpan(t *testing.T) {
+	const late = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,5,5\n9999-12-31 23:59:59.0000000,5,5\n"
+	if _, err := trace.ReadAzure("late.csv", strings.NewReader(late)); err == nil || !strings.Contains(err.Error(), "late.csv:3: came 292 years after") {
+		t.Errorf("%v", err)
+	}
+	const later = `{"timestamp":9e11,"input_length":1,"output_length":1,"hash_ids":[1]}`
+	if _, err := trace.ReadMooncake("late.jsonl", strings.NewReader(later)); err == nil || !strings.Contains(err.Error(), "late.jsonl:1: came 28.5 years after") {
+		t.Errorf("%v", err)
+	}
+	w := trace.DefaultB2B()
+	got, err := w.Trace(rand.New(rand.NewPCG(1, 2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, slow := range []float64{1e-9, 1e-300, math.SmallestNonzeroFloat64} {
+		if _, err := got.Faster(slow); err == nil || !strings.Contains(err.Error(), "speed: ") || !strings.Contains(err.Error(), "longer than 10 years") {
+			t.Errorf("speed %v: %v", slow, err)
+		}
+		prompts := trace.Prompts{At: got.Span() / 2, Mean: 10, Most: 100, Rate: slow}
+		if _, _, err := got.Resized(prompts); err == nil || !strings.Contains(err.Error(), "rate: ") || !strings.Contains(err.Error(), "longer than 10 years") {
+			t.Errorf("rate %v: %v", slow, err)
+		}
+		w.PerSecond = slow
+		if _, err := w.Trace(rand.New(rand.NewPCG(1, 2))); err == nil || !strings.Contains(err.Error(), "requests per second: request ") {
+			t.Errorf("%v requests per second: %v", slow, err)
+		}
+	}
+}

@@ -70,7 +70,7 @@ func (s *Scenario) Validate() error {
 	check(s.Trace != nil || s.B2B != nil, "trace: is missing")
 	check(s.From >= 0 && s.From < s.end() && s.end() <= 1, "from, to: must be 0 <= from < to <= 1, got %v and %v", s.From, s.end())
 	check(s.Speed > 0 && s.Speed <= 1e6, "speed: must be > 0, got %v", s.Speed)
-	check(s.Jitter >= 0, "jitter: must be >= 0s, got %v", s.Jitter)
+	check(s.Jitter >= 0 && s.Jitter <= trace.MaxSpan, "jitter: must be from 0s to %v, got %v", trace.MaxSpan, s.Jitter)
 	check(len(s.Engines) > 0 && len(s.Engines) <= maxEngines, "endpoints: must be from 1 to %d, got %d", maxEngines, len(s.Engines))
 	for i, e := range s.Engines {
 		check(e.KVTokens >= 1, "endpoint %d: KV tokens: must be > 0, got %d", i, e.KVTokens)

@@ -146,6 +146,15 @@ func TestFaultsOfAPlan(t *testing.T) {
 	}
 }
 
+// TestSlowRun: what takes too long for a clock is an error that names the speed.
+func TestSlowRun(t *testing.T) {
+	p := plan()
+	p.Scenarios[0].Speed = 1e-300
+	if err := p.Complete(t.Context(), memory(t), func(Progress) {}); err == nil || !strings.Contains(err.Error(), "speed: 1e-300 makes a span") {
+		t.Errorf("%v", err)
+	}
+}
+
 // What a file holds is not run again, whatever it is called; what decides a run makes another one of it.
 func TestResultsAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "results.jsonl")
