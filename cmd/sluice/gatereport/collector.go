@@ -86,12 +86,15 @@ type section struct {
 	moved         uint64   // released, and picked outside of the sticky ones
 	steps         []uint64 // held with a gap of at least Steps[i]
 	ratios        quantile.Sketch
+	fixedMs       quantile.Sketch // the gaps at the throughput with which static bars are tried
 	models        models
 	hours         *quantile.Periods[tally]
 	bars, peaks   seen[float64]
 	same, checked uint64 // decisions whose comparison came out of the columns as it is recorded
 	outcomes      []outcome
 	priced        bool // it broke even by learnt rates: bars and rates are each request's own
+	hash          string
+	even          bool // it does so under the configuration with that hash
 }
 
 // outcome is what a rule would have done.
@@ -156,10 +159,17 @@ func (c *Collector) gate(v *view, name string, g *decisionv1.GateReport) error {
 		return nil
 	}
 	recorded := g != nil && g.GapTokens != nil && g.GapMs != nil
-	peak := c.options.Peak
+	candidates := v.before(name)
+	peak, even := c.options.Peak, false
+	if recorded {
+		var err error
+		if even, err = c.brokeEven(s, v, g, candidates); err != nil {
+			return err
+		}
+	}
 	if peak == 0 {
 		peak = gate.DefaultPeakPrefillThroughput
-		if len(v.rates) == 0 { // else the record's ms are by rates that differ each time
+		if !even { // else the record's ms are by rates that differ each time
 			peak = peakOf(g)
 		}
 	}
@@ -167,18 +177,20 @@ func (c *Collector) gate(v *view, name string, g *decisionv1.GateReport) error {
 	if err != nil {
 		return err
 	}
-	candidates := v.before(name)
 	seen := judged{view: v, recorded: g, peak: peak}
 	seen.reference, seen.sticky = trials[0].judge(v, candidates) // it never releases, and says what there is to compare
-	if recorded {
-		s.check(g, seen.reference)
+	if recorded && !even {
+		s.checked++
+		if alike(&seen.reference, g) {
+			s.same++
+		}
 	}
 	s.count(&c.options, &seen)
 	if !seen.compared() {
 		return nil
 	}
 	for i := range c.options.Rules {
-		report, _ := trials[i+1].judge(v, candidates)
+		report, _ := trials[i+2].judge(v, candidates)
 		s.outcomes[i].add(&c.options, &seen, report)
 	}
 	return nil
@@ -207,7 +219,7 @@ func (c *Collector) trialsFor(peak float64) ([]*trial, float64, error) {
 		return all, peak, nil
 	}
 	var all []*trial
-	for _, r := range append([]Rule{StaticRule(0)}, c.options.Rules...) {
+	for _, r := range append([]Rule{StaticRule(0), BreakEvenRule()}, c.options.Rules...) {
 		t, err := newTrial(r, c.options.Threshold, peak)
 		if err != nil {
 			return nil, 0, err
@@ -246,13 +258,40 @@ func (j *judged) gap() (ms, tokens float64, ok bool) {
 	}
 }
 
-// check compares what a gate recorded with what the columns say.
-func (s *section) check(g *decisionv1.GateReport, reference scheduling.GateReport) {
-	s.checked++
-	if reference.GapTokens == g.GetGapTokens() && reference.Sticky == int(g.GetSticky()) && reference.Other == int(g.GetOther()) {
-		s.same++
+// brokeEven reports whether a gate compared costs by learnt rates, as breakEven does, and then checks what it recorded with what
+// the columns say: it ranks endpoints by another figure than the other modes. A record does not name the mode; what shows it is
+// the verdict, or a comparison that comes out so, there or in an earlier decision under the same configuration.
+func (c *Collector) brokeEven(s *section, v *view, g *decisionv1.GateReport, candidates []int) (bool, error) {
+	if hash := v.decision.GetConfigHash(); hash != s.hash {
+		s.hash, s.even = hash, false
 	}
+	if len(v.rates) == 0 {
+		return false, nil
+	}
+	trials, _, err := c.trialsFor(gate.DefaultPeakPrefillThroughput)
+	if err != nil {
+		return false, err
+	}
+	report, _ := trials[1].judge(v, candidates)
+	same := alike(&report, g) && near(report.GapMs, g.GetGapMs())
+	s.even = s.even || same || verdict(g) == scheduling.GateReleasedBreakEven.String()
+	if s.even {
+		s.priced = true
+		s.checked++
+		if same {
+			s.same++
+		}
+	}
+	return s.even, nil
 }
+
+// alike is whether a gate recorded the same comparison.
+func alike(r *scheduling.GateReport, g *decisionv1.GateReport) bool {
+	return r.GapTokens == g.GetGapTokens() && r.Sticky == int(g.GetSticky()) && r.Other == int(g.GetOther())
+}
+
+// near is whether two times are one, but for rounding.
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6*max(1, math.Abs(a), math.Abs(b)) }
 
 func (s *section) count(o *Options, j *judged) {
 	released, held := false, j.sticky
@@ -260,7 +299,6 @@ func (s *section) count(o *Options, j *judged) {
 		word := verdict(g)
 		released, held = isReleased(word), word == scheduling.GateHeld.String()
 		s.verdicts[word]++
-		s.priced = s.priced || len(j.view.rates) > 0
 		if g.BarMs != nil && g.GapMs != nil && !s.priced {
 			s.bars.add(g.GetBarMs())
 		}
@@ -287,6 +325,9 @@ func (s *section) count(o *Options, j *judged) {
 	}
 	if matched := float64(j.view.match[j.reference.Sticky].MatchedTokens()); j.compared() && matched > 0 {
 		s.ratios.Add(tokens / matched)
+	}
+	if j.compared() {
+		s.fixedMs.Add(j.reference.GapTokens * 1000 / j.peak)
 	}
 	pinned := held && ms >= o.Behind
 	s.all.add(ms, tokens, released, pinned)

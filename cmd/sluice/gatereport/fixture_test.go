@@ -89,6 +89,12 @@ func (f *fixture) decide(model string, gapTokens int64, matched int) *decisionv1
 		}
 		f.table.Endpoints[i].Match = &m
 	}
+	return f.recorded(model)
+}
+
+// recorded is a decision about what the endpoints are now.
+func (f *fixture) recorded(model string) *decisionv1.Decision {
+	f.tb.Helper()
 	f.id++
 	c := f.scheduler.Begin(f.table.Pool().Snapshot(), &scheduling.Request{ID: f.id, Model: model}, 0)
 	defer f.scheduler.End(c)

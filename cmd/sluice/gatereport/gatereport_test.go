@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	"github.com/sluice-epp/sluice/cmd/sluice/gatereport"
 	"github.com/sluice-epp/sluice/gate"
+	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/scheduling/schedtest"
 	"github.com/sluice-epp/sluice/server/decisionlog"
 )
@@ -344,5 +346,68 @@ func TestBreakEven(t *testing.T) {
 	d.Candidates[1].LearntRates = []*decisionv1.LearntRates{{PrefillMsPerToken: 1, WaitMsPerToken: 1}} // the other one is slow
 	if g := reportOn(t, []*decisionv1.Decision{d}, o).Gates[0]; g.WhatIf[0].Released != 0 {
 		t.Errorf("a slow other one: %+v", g.WhatIf[0])
+	}
+}
+
+// pricedLog are decisions of a gate in front of three engines with learnt rates, of which the sticky ones rank otherwise by cost than by tokens
+// in flight.
+func pricedLog(t *testing.T, parameters string, n int) []*decisionv1.Decision {
+	t.Helper()
+	f := newFixture(t, parameters, gate.TypeName, schedtest.First.Type)
+	f.table.Pressure = &scheduling.PoolPressure{Utilisation: 0.3, DecodeStall: 1, CompanyMs: 40}
+	rng := rand.New(rand.NewPCG(3, 4))
+	var all []*decisionv1.Decision
+	for range n {
+		for i, matched := range []int{90, 85, 0} {
+			ms := 0.05 + rng.Float64()
+			m := scheduling.NewPrefixCacheMatchInfo(matched, 100, 16)
+			f.table.Endpoints[i] = schedtest.Endpoint{
+				Match: &m, Load: &scheduling.InFlightLoad{Tokens: rng.Int64N(4000), Requests: 3, Decoding: rng.Int64N(9)},
+				Uncached: schedtest.Ref(scheduling.UncachedRequestTokens(1600 - 16*matched)),
+				Rates:    &scheduling.LearntRates{PrefillMsPerToken: ms, WaitMsPerToken: ms / 2, Confidence: 1},
+			}
+		}
+		all = append(all, f.recorded("m"))
+	}
+	return all
+}
+
+// What a gate in any mode compared comes out of the columns by that mode's own rules, and what does not is said.
+func TestEachModeIsCheckedByItsOwnRules(t *testing.T) {
+	for mode, priced := range map[string]bool{"breakEven": true, "static": false, "matchedTokens": false} {
+		all := pricedLog(t, "{explorationProbability: 0, penaltyMode: "+mode+", peakPrefillThroughput: 4000}", 200)
+		r := reportOn(t, all, options())
+		g := r.Gates[0]
+		if g.Checked < 150 || g.Reconstructed != g.Checked || strings.Contains(strings.Join(r.Notes, "\n"), "another comparison") {
+			t.Errorf("%s: %d of %d, notes %q", mode, g.Reconstructed, g.Checked, r.Notes)
+		}
+		if said := strings.Contains(strings.Join(r.Notes, "\n"), "the rates that had been learnt"); said != priced || (len(g.PeaksPerS) == 0) != priced {
+			t.Errorf("%s: throughputs %v, notes %q", mode, g.PeaksPerS, r.Notes)
+		}
+		if own := map[string]int{"breakEven": 5}[mode]; own > 0 && g.WhatIf[own].Changed != 0 {
+			t.Errorf("%s would turn %d of its own verdicts round", mode, g.WhatIf[own].Changed)
+		}
+		for _, d := range all {
+			d.Candidates[0].InFlightLoads[0].Tokens += 7
+		}
+		if r := reportOn(t, all, options()); !strings.Contains(strings.Join(r.Notes, "\n"), "another comparison") {
+			t.Errorf("%s: other loads are not told: %d of %d", mode, r.Gates[0].Reconstructed, r.Gates[0].Checked)
+		}
+	}
+}
+
+// The static bars of the plot and of the table are of the same milliseconds.
+func TestPlotAndTableAgree(t *testing.T) {
+	o := options()
+	o.Rules = []gatereport.Rule{gatereport.StaticRule(50)}
+	g := reportOn(t, pricedLog(t, "{explorationProbability: 0, penaltyMode: breakEven}", 400), o).Gates[0]
+	below := 0.0
+	for _, p := range g.BarCDF {
+		if p.Value <= 50 {
+			below = p.Share
+		}
+	}
+	if released := float64(g.WhatIf[0].Released) / float64(g.Compared); released < 0.05 || math.Abs(1-below-released) > 0.02 {
+		t.Errorf("the table releases %v, the plot %v", released, 1-below)
 	}
 }

@@ -78,7 +78,10 @@ func (g *Gate) plots() []chart.Plot {
 	}
 	bar := chart.Plot{
 		Title: "What a static bar would release", X: "maxTTFTPenaltyMs", Y: "share released", LogX: true, FormatX: display.Millis, FormatY: formatShare,
-		Marks: input.Marks, Lines: []chart.Line{{Name: "released", Steps: true, Points: points(g.CDF, true)}},
+		Lines: []chart.Line{{Name: "released", Steps: true, Points: points(g.BarCDF, true)}},
+	}
+	if len(g.PeaksPerS) == 1 { // the bar is of the same ms
+		bar.Marks = input.Marks
 	}
 	plots := []chart.Plot{input, bar}
 	if len(g.Ratios) > 1 {

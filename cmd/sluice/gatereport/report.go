@@ -53,6 +53,8 @@ type Gate struct {
 	// CDF is the gap's distribution; Ratios that of the gap over the matched tokens.
 	CDF    []Point `json:"gap_ms_cdf,omitempty"`
 	Ratios []Point `json:"gap_over_match_cdf,omitempty"`
+	// BarCDF is the gap's distribution in ms at the one throughput with which static bars are tried.
+	BarCDF []Point `json:"static_gap_ms_cdf,omitempty"`
 	// WhatIf is what the rules would have done.
 	WhatIf []WhatIf `json:"what_if"`
 	// Models and Periods are the same by model and by time.
@@ -171,7 +173,7 @@ func (c *Collector) Report() *Report {
 func (s *section) report(rules []Rule) Gate {
 	g := Gate{
 		Name: s.name, Verdicts: maps.Clone(s.verdicts), Share: s.all.share(), Moved: s.moved, BarsMs: s.bars.values, PeaksPerS: s.peaks.values,
-		Reconstructed: s.same, Checked: s.checked, CDF: cdf(&s.all.ms), Ratios: cdf(&s.ratios),
+		Reconstructed: s.same, Checked: s.checked, CDF: cdf(&s.all.ms), Ratios: cdf(&s.ratios), BarCDF: cdf(&s.fixedMs),
 	}
 	for i, n := range s.steps {
 		g.Steps = append(g.Steps, Step{BehindMs: Steps[i], Held: n})
@@ -205,7 +207,8 @@ func (c *Collector) notes(r *Report) []string {
 		}
 		if g.Checked > 0 && g.Reconstructed*100 < g.Checked*99 {
 			notes = append(notes, fmt.Sprintf("%s: in %d of %d decisions the recorded columns give another comparison than the gate made. "+
-				"Is its affinityThreshold %v (--threshold), and are its producers those chosen? The what-if rests on the columns.",
+				"Is its affinityThreshold %v (--threshold), and are its producers those chosen? Where it breaks even, are its prices the defaults? "+
+				"The what-if rests on the columns.",
 				g.Name, g.Checked-g.Reconstructed, g.Checked, r.Threshold))
 		}
 		if s := c.gates[g.Name]; s.priced {
