@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sluice-epp/sluice/scheduling"
 )
 
 var (
@@ -147,5 +149,18 @@ func TestScorerRecipe(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestIdleScorer") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// The page of the protocol names every verdict that the decision header can carry.
+func TestVerdictsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for v := scheduling.GateNone; v.String() != "unknown"; v++ {
+		if !strings.Contains(string(page), "`"+v.String()+"`") {
+			t.Errorf("docs/protocol.md does not name the verdict %s", v)
+		}
 	}
 }
