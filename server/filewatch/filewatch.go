@@ -31,7 +31,8 @@ type Options struct {
 	MaxBytes int64
 }
 
-// maxDebounces is how many times the debounce a busy directory can put off a look.
+// maxDebounces is how many times the debounce a busy directory can put off a look, and how many looks a file that never is twice
+// the same can put off that it is told.
 const maxDebounces = 10
 
 // Watcher follows one file. New makes one.
@@ -42,8 +43,10 @@ type Watcher struct {
 	read   func() ([]byte, error)
 
 	// The rest belongs to the goroutine of Run.
-	known [sha256.Size]byte // of the last content or error that was told
-	told  bool
+	known  [sha256.Size]byte // of the last content or error that was told
+	told   bool
+	latest [sha256.Size]byte // of what the last look found
+	moving int               // looks that each found something else
 }
 
 // New returns a watcher for the file at path, which need not exist.
@@ -155,12 +158,15 @@ func (w *Watcher) loop(ctx context.Context, events <-chan fsnotify.Event, errs <
 		}
 		latest = time.Time{}
 		quiet.Stop()
-		w.look(changed)
+		if w.look(changed) {
+			quiet.Reset(w.o.Debounce)
+		}
 	}
 }
 
-// look reads the file and tells what is new.
-func (w *Watcher) look(changed func([]byte, error)) {
+// look reads the file and tells what is new, once two looks have found the same: a file that is being written is empty, or cut
+// short, in between. Where it may be so, the next look is due after the debounce.
+func (w *Watcher) look(changed func([]byte, error)) (again bool) {
 	data, err := w.read()
 	var sum [sha256.Size]byte
 	if err != nil {
@@ -168,9 +174,17 @@ func (w *Watcher) look(changed func([]byte, error)) {
 	} else {
 		sum = sha256.Sum256(data)
 	}
-	if w.told && sum == w.known {
-		return
+	still := sum == w.latest
+	w.latest = sum
+	switch {
+	case w.told && sum == w.known:
+		w.moving = 0
+		return false
+	case w.told && !still && w.moving < maxDebounces:
+		w.moving++
+		return true
 	}
-	w.known, w.told = sum, true
+	w.known, w.told, w.moving = sum, true, 0
 	changed(data, err)
+	return false
 }
