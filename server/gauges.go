@@ -57,11 +57,7 @@ func (a *App) registerGauges() {
 		counter("sluice_config_reload_failures_total", "Changed configurations that were refused.", func() float64 { return float64(w.Failures.Load()) })
 	}
 
-	gauge("sluice_shadow_config_last_reload_successful", "1 when shadow.config as it stands is what decides beside, or there is none; else 0.",
-		func() float64 { return boolValue(a.shadow.ok.Load()) })
-	counter("sluice_shadow_config_reloads_total", "Changes of shadow.config that were taken over.", func() float64 { return float64(a.shadow.changed.Load()) })
-	counter("sluice_shadow_config_reload_failures_total", "Changes of shadow.config that were refused, or that its new neighbour does not go with.",
-		func() float64 { return float64(a.shadow.failed.Load()) })
+	reg.MustRegister(a.shadowSeries())
 	gauge("sluice_discovery_duplicates", "Published endpoints left out because an earlier one has their address.", func() float64 { return float64(a.stats.Duplicates.Load()) })
 	gauge("sluice_discovery_refused", "Published endpoints left out because the set is at its limit.", func() float64 { return float64(a.stats.Refused.Load()) })
 	gauge("sluice_discovery_bad_entries", "Entries of endpoints files that were skipped.", func() float64 { return float64(a.stats.BadEntries.Load()) })
@@ -76,6 +72,44 @@ func (a *App) registerGauges() {
 	counter("sluice_discovery_lookup_failures_total", "DNS look-ups that failed for a time.", func() float64 { return float64(a.stats.LookupFailures.Load()) })
 
 	a.registerCertificates(reg)
+}
+
+// shadowSeries are the metrics of the second configuration's file, which are there only where one is named.
+func (a *App) shadowSeries() prometheus.Collector {
+	return &sometimes{when: func() bool { return a.config().Shadow.Config != "" }, all: []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "sluice_shadow_config_last_reload_successful", Help: "1 when shadow.config as it stands is what decides beside, else 0.",
+		}, func() float64 { return boolValue(a.shadow.ok.Load()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "sluice_shadow_config_reloads_total", Help: "Changes of shadow.config that were taken over.",
+		}, func() float64 { return float64(a.shadow.changed.Load()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "sluice_shadow_config_reload_failures_total", Help: "Changes of shadow.config that were refused, or that its new neighbour does not go with.",
+		}, func() float64 { return float64(a.shadow.failed.Load()) }),
+	}}
+}
+
+// sometimes are metrics that have series only at times.
+type sometimes struct {
+	when func() bool
+	all  []prometheus.Collector
+}
+
+// Describe implements prometheus.Collector.
+func (s *sometimes) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range s.all {
+		c.Describe(to)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *sometimes) Collect(to chan<- prometheus.Metric) {
+	if !s.when() {
+		return
+	}
+	for _, c := range s.all {
+		c.Collect(to)
+	}
 }
 
 // registerCertificates shows the certificates of the listeners that have one.

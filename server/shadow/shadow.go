@@ -83,7 +83,7 @@ func New(o Options) (*Shadow, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Shadow{options: o, queue: make(chan waiting, queueLength), begun: make(chan struct{}, 1), half: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{})}
-	s.stats.agreement.Store(math.Float64bits(math.NaN()))
+	s.stats.begin()
 	if o.Registerer != nil {
 		if err := s.register(o.Registerer); err != nil {
 			return nil, fmt.Errorf("metrics of the shadow: %w", err)
@@ -103,7 +103,10 @@ func (s *Shadow) Use(next *Second) error {
 			p.threshold = math.MaxUint64
 		}
 	}
+	s.deciding.Lock()
+	defer s.deciding.Unlock()
 	before := s.current.Swap(p)
+	s.stats.begin()
 	if p != nil {
 		select {
 		case s.begun <- struct{}{}:
@@ -113,8 +116,6 @@ func (s *Shadow) Use(next *Second) error {
 	if before == nil {
 		return nil
 	}
-	s.deciding.Lock()
-	defer s.deciding.Unlock()
 	before.over = true
 	if before.Close != nil {
 		return before.Close()

@@ -1,7 +1,6 @@
 package shadow
 
 import (
-	"errors"
 	"math"
 	"sync/atomic"
 
@@ -28,37 +27,64 @@ type stats struct {
 	compared  [explain.ByEndpoint + 1]atomic.Int64 // by cause
 	dropped   [droppedReasons]atomic.Int64
 	agreement atomic.Uint64 // a float64's bits; NaN before the first
+
+	// Of the two configurations that are compared now; under Shadow.deciding.
+	agreed, all int64
+}
+
+// begin forgets how often two configurations agreed: others are compared from now on.
+func (s *stats) begin() {
+	s.agreed, s.all = 0, 0
+	s.agreement.Store(math.Float64bits(math.NaN()))
 }
 
 // count counts a comparison. One goroutine does.
 func (s *stats) count(cause explain.Cause) {
 	s.compared[cause].Add(1)
+	s.all++
 	agreed := 0.0
 	if cause == explain.Unchanged {
 		agreed = 1
+		s.agreed++
 	}
 	share := math.Float64frombits(s.agreement.Load())
-	if n := s.total(); n <= recent || math.IsNaN(share) { // the mean of all, at first
-		share = float64(s.compared[explain.Unchanged].Load()) / float64(n)
+	if s.all <= recent { // the mean of all, at first
+		share = float64(s.agreed) / float64(s.all)
 	} else {
 		share += (agreed - share) / recent
 	}
 	s.agreement.Store(math.Float64bits(share))
 }
 
-func (s *stats) total() (n int64) {
-	for i := range s.compared {
-		n += s.compared[i].Load()
+// series are metrics that are there only where a shadow is.
+type series struct {
+	of    *Shadow
+	parts []prometheus.Collector
+}
+
+// Describe implements prometheus.Collector.
+func (s *series) Describe(to chan<- *prometheus.Desc) {
+	for _, p := range s.parts {
+		p.Describe(to)
 	}
-	return n
+}
+
+// Collect implements prometheus.Collector.
+func (s *series) Collect(to chan<- prometheus.Metric) {
+	if s.of.current.Load() == nil {
+		return
+	}
+	for _, p := range s.parts {
+		p.Collect(to)
+	}
 }
 
 // register registers the metrics, which are read at the moment of a scrape.
 func (s *Shadow) register(reg prometheus.Registerer) error {
-	var errs []error
+	all := &series{of: s}
 	counter := func(name, help, label, value string, of *atomic.Int64) {
-		errs = append(errs, reg.Register(prometheus.NewCounterFunc(
-			prometheus.CounterOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{label: value}}, func() float64 { return float64(of.Load()) })))
+		all.parts = append(all.parts, prometheus.NewCounterFunc(
+			prometheus.CounterOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{label: value}}, func() float64 { return float64(of.Load()) }))
 	}
 	for i := range s.stats.compared {
 		result := explain.Cause(i).String()
@@ -73,10 +99,10 @@ func (s *Shadow) register(reg prometheus.Registerer) error {
 			"reason", droppedNames[i], &s.stats.dropped[i])
 	}
 	gauge := func(name, help string, read func() float64) {
-		errs = append(errs, reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)))
+		all.parts = append(all.parts, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
-	gauge("sluice_shadow_agreement_ratio", "Share of decisions on which shadow.config agrees, 0 to 1, of about the last 1,000; NaN before the first.",
+	gauge("sluice_shadow_agreement_ratio", "Share of decisions on which shadow.config agrees, 0 to 1, of about the last 1,000 since either configuration changed; NaN before the first.",
 		func() float64 { return math.Float64frombits(s.stats.agreement.Load()) })
 	gauge("sluice_shadow_queue_length", "Decisions that wait to be compared; at most 256.", func() float64 { return float64(len(s.queue)) })
-	return errors.Join(errs...)
+	return reg.Register(all)
 }
