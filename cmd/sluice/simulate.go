@@ -216,7 +216,7 @@ func (s *SimulateCommand) scenario(name string) (simulate.Scenario, error) {
 		if err != nil {
 			return scenario, err
 		}
-		scenario.Profile = &p
+		scenario.Profile, scenario.ProfileName = &p, filepath.Base(s.Profile)
 	}
 	for _, spec := range s.Engine {
 		if err := simulate.SetEngines(scenario.Engines, spec); err != nil {

@@ -42,6 +42,8 @@ type Trace struct {
 	BlockTokens int
 	// Notes say what whoever simulates it should know: what it does not tell of its requests.
 	Notes []string
+	// Endpoints is how many endpoints served the requests; 0: that is not known.
+	Endpoints int
 	// Requests may be shared with other traces; nobody changes them.
 	Requests []Request
 }

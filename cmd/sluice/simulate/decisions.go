@@ -25,12 +25,23 @@ func OpenTrace(path string) (*trace.Trace, error) {
 	if !log {
 		return trace.Open(path)
 	}
+	t, err := openLog(path)
+	if info, _ := os.Stat(path); err != nil && info != nil && info.IsDir() {
+		err = fmt.Errorf("%w (a folder is read as a decision log; name a trace file)", err)
+	}
+	return t, err
+}
+
+func openLog(path string) (*trace.Trace, error) {
 	reader, err := decisionlog.NewReader(path)
 	if err != nil {
 		return nil, err
 	}
 	return decided(filepath.Base(path), reader)
 }
+
+// maxEndpoints bounds how many endpoints of a log are told apart.
+const maxEndpoints = 4096
 
 // isDecisionLog tells a decision log from a trace by how it begins.
 func isDecisionLog(path string) (bool, error) {
@@ -73,11 +84,16 @@ func isDecisionLog(path string) (bool, error) {
 // decided makes a trace of a decision log.
 func decided(name string, reader *decisionlog.Reader) (*trace.Trace, error) {
 	all := trace.NewDecisions(name)
-	skipped := 0
+	skipped, endpoints := 0, map[string]bool{}
 	for d, err := range reader.Decisions() {
 		if err != nil {
 			skipped++
 			continue
+		}
+		for _, e := range d.GetCandidates() {
+			if len(endpoints) < maxEndpoints {
+				endpoints[e.GetAddress()] = true
+			}
 		}
 		if err := all.Add(requestOf(d)); err != nil {
 			return nil, err
@@ -90,6 +106,7 @@ func decided(name string, reader *decisionlog.Reader) (*trace.Trace, error) {
 		}
 		return nil, err
 	}
+	t.Endpoints = len(endpoints)
 	t.Notes = notesOn(all, len(t.Requests), skipped)
 	return t, nil
 }
@@ -136,7 +153,7 @@ func requestOf(d *decisionv1.Decision) trace.Decision {
 
 func whole(v uint64) int { return int(min(v, math.MaxInt32)) }
 
-// Notes say what the plan's traces do not tell of their requests, each after the trace's name.
+// Notes say what whoever reads the plan's figures should know of its traces and scenarios, each after the name of what it is about.
 func (p *Plan) Notes() (notes []string) {
 	seen := map[*trace.Trace]bool{}
 	for i := range p.Scenarios {
@@ -149,5 +166,59 @@ func (p *Plan) Notes() (notes []string) {
 			notes = append(notes, t.Name+": "+note)
 		}
 	}
+	type of struct {
+		trace *trace.Trace
+		note  string
+	}
+	names, order := map[of][]string{}, []of{}
+	for i := range p.Scenarios {
+		s := &p.Scenarios[i]
+		for _, note := range []string{s.rounded(), s.otherFleet()} {
+			if note == "" {
+				continue
+			}
+			about := of{s.Trace, note}
+			if names[about] == nil {
+				order = append(order, about)
+			}
+			names[about] = append(names[about], s.Name)
+		}
+	}
+	for _, about := range order {
+		name := names[about][0]
+		if more := len(names[about]) - 1; more > 0 {
+			name += " and " + plural(more, "other scenario")
+		}
+		notes = append(notes, name+": "+about.note)
+	}
 	return notes
+}
+
+// otherFleet says so where the scenario has another number of endpoints than the log that its requests are of; else it is empty.
+func (s *Scenario) otherFleet() string {
+	if s.Trace == nil || s.Trace.Endpoints == 0 || s.Trace.Endpoints == len(s.Engines) {
+		return ""
+	}
+	return fmt.Sprintf("the log has %s, %d are simulated: --endpoints (in a grid, endpoints) says how many", plural(s.Trace.Endpoints, "endpoint"), len(s.Engines))
+}
+
+// plural is a number of things.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// rounded is a warning where the trace's times are rounded and the scenario does not spread them; else empty.
+func (s *Scenario) rounded() string {
+	if s.Trace == nil {
+		return ""
+	}
+	step := s.Trace.Rounded()
+	if step == 0 || s.Jitter >= step/2 {
+		return ""
+	}
+	return fmt.Sprintf("many requests come at the same instant, every %v: use --jitter %v (in a grid, jitter: %v), else figures are those of bursts that never were",
+		step, step, step)
 }

@@ -154,8 +154,11 @@ func TestALogTellsAPart(t *testing.T) {
 			}
 		}
 	}
-	plan := &Plan{Scenarios: []Scenario{{Trace: none}, {Trace: none}, {}}}
-	if notes := plan.Notes(); len(notes) != 1 || !strings.HasPrefix(notes[0], none.Name+": the log holds no hashes") {
+	plan := &Plan{Scenarios: []Scenario{
+		{Name: "a", Trace: none, Engines: make([]Engine, 8)}, {Name: "b", Trace: none, Engines: make([]Engine, 8)}, {Trace: none, Engines: make([]Engine, 2)}, {},
+	}}
+	if notes := plan.Notes(); len(notes) != 2 || !strings.HasPrefix(notes[0], none.Name+": the log holds no hashes") ||
+		!strings.HasPrefix(notes[1], "a and 1 other scenario: the log has 2 endpoints, 8 are simulated") {
 		t.Errorf("%q", notes)
 	}
 
@@ -217,9 +220,36 @@ func TestOpenTraceTellsFormats(t *testing.T) {
 	if err := os.WriteFile(empty, []byte("{\"id\":1,\"time_unix_nano\":5}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{"/nowhere": "no such file", t.TempDir(): "holds no file", empty: "no decision whose prompt's length is known"} {
+	traces := t.TempDir()
+	if err := os.WriteFile(filepath.Join(traces, "conversation.jsonl"), []byte(`{"timestamp":0,"input_length":5,"output_length":5,"hash_ids":[1]}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		traces: "a folder is read as a decision log; name a trace file", "/nowhere": "no such file", t.TempDir(): "holds no file", empty: "no decision whose prompt's length is known"} {
 		if _, err := OpenTrace(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+}
+
+// Rounded times are warned of by scenario, unless jitter spreads them.
+func TestRoundedTimesAreWarnedOf(t *testing.T) {
+	rounded := &trace.Trace{Name: "rounded", BlockTokens: 16}
+	for i := range 200 {
+		rounded.Requests = append(rounded.Requests, trace.Request{At: time.Duration(i/10) * 3 * time.Second, Blocks: []uint64{1}, PromptTokens: 1, OutputTokens: 1})
+	}
+	bare, spread := plan().Scenarios[0], plan().Scenarios[0]
+	bare.B2B, bare.Trace, bare.Name = nil, rounded, "bare"
+	spread.B2B, spread.Trace, spread.Name, spread.Jitter = nil, rounded, "spread", 3*time.Second
+	notes := (&Plan{Scenarios: []Scenario{bare, spread}}).Notes()
+	const want = "many requests come at the same instant, every 3s: use --jitter 3s"
+	if len(notes) != 1 || !strings.HasPrefix(notes[0], "bare: "+want) {
+		t.Errorf("%q", notes)
+	}
+	if text := page(t, []Row{drawnRow(&bare, "a", 1)}); !strings.Contains(text, "<p>Warning: "+want) || !strings.Contains(text, "at the recorded speed;") {
+		t.Error("the page does not warn")
+	}
+	if text := page(t, []Row{drawnRow(&spread, "a", 1)}); strings.Contains(text, "Warning") || !strings.Contains(text, "each request up to 3s later at random") {
+		t.Error("the page warns of what is spread, or does not say that it is")
 	}
 }

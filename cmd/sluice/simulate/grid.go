@@ -317,7 +317,7 @@ func (r *gridReader) profile(at string, s *Scenario, e *scenarioEntry) {
 		r.faultf(at+".profile", "%s: %v", *e.Profile, err)
 		return
 	}
-	s.Profile = &p
+	s.Profile, s.ProfileName = &p, filepath.Base(*e.Profile)
 }
 
 // loads are the scenarios of an entry's rates, speeds or loads.

@@ -95,7 +95,10 @@ func drawn(group []Row) []int {
 func section(group []Row) chart.Section {
 	s := chart.Section{Title: group[0].Scenario, Table: htmlTable(group, true), More: htmlTable(group, false), MoreTitle: "All figures"}
 	if in := group[0].In; in != nil {
-		s.Text = append(s.Text, in.describe())
+		s.Text = append(s.Text, in.describe()+ran(group))
+		if note := in.rounded(); note != "" {
+			s.Text = append(s.Text, "Warning: "+note+".")
+		}
 	}
 	shown := drawn(group)
 	if with := len(group); len(shown) == mostDrawn && with > mostDrawn {
@@ -110,53 +113,6 @@ func section(group []Row) chart.Section {
 	s.Plots = []chart.Plot{quantiles(group, shown), over(group, shown), hits(group, shown)}
 	s.Figures = []template.HTML{goodput(group, shown), prefill(group, shown)}
 	return s
-}
-
-// describe says what a scenario is.
-func (s *Scenario) describe() string {
-	text := fmt.Sprintf("%d endpoints", len(s.Engines))
-	same := true
-	for _, e := range s.Engines {
-		same = same && e == s.Engines[0]
-	}
-	if len(s.Engines) > 0 && same {
-		text += fmt.Sprintf(" with a KV cache of %s tokens", short(float64(s.Engines[0].KVTokens)))
-	} else {
-		text += " that are not alike"
-	}
-	switch {
-	case s.B2B != nil:
-		text += fmt.Sprintf("; b2b at %v requests per second", s.B2B.PerSecond)
-	default:
-		text += fmt.Sprintf("; at %.4g times the recorded speed", s.Speed)
-	}
-	if s.From > 0 || s.end() < 1 {
-		text += fmt.Sprintf(", from %.4g %% to %.4g %% of the span", 100*s.From, 100*s.end())
-	}
-	if s.Load > 0 {
-		text += fmt.Sprintf(" (%.4g %% of the capacity)", 100*s.Load)
-	}
-	text += fmt.Sprintf("; KV events %v late", s.Sight.EventDelay)
-	if s.Sight.EventLoss > 0 {
-		text += fmt.Sprintf(", %.4g %% of them lost", 100*s.Sight.EventLoss)
-	}
-	text += fmt.Sprintf(", metrics read every %v", s.Sight.ScrapeInterval)
-	if s.Pickers > 1 {
-		text += fmt.Sprintf("; %d replicas of the picker", s.Pickers)
-	}
-	for _, shift := range s.Shifts {
-		at := fmt.Sprintf("; from %.4g %% of the span on ", 100*shift.At)
-		switch {
-		case shift.Slower.Factor != 0:
-			text += at + fmt.Sprintf("endpoint %d is %.4g times slower", shift.Slower.Engine, shift.Slower.Factor)
-		case shift.Prompts.Mean != 0:
-			text += at + fmt.Sprintf("prompts have %s tokens on average and come %.4g times as often", short(float64(shift.Prompts.Mean)), shift.Prompts.Rate)
-		default:
-			text += at + fmt.Sprintf("%.4g %% of the requests begin with the same %s tokens, for %.4g %% of the span", 100*shift.Burst.Share,
-				short(float64(shift.Burst.Tokens)), 100*shift.Burst.For)
-		}
-	}
-	return text + fmt.Sprintf(". SLO: TTFT %v, TPOT %v.", s.Objective.TTFT, s.Objective.TPOT)
 }
 
 // htmlTable has the figures of the table for terminals, or all of them and the gates' verdicts.

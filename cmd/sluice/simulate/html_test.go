@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sluice-epp/sluice/sim/fleet"
+	"github.com/sluice-epp/sluice/sim/profile"
 )
 
 // drawnRow is a row with curves.
@@ -46,7 +47,9 @@ func TestHTML(t *testing.T) {
 	slow.Name, slow.Family, slow.Axis, slow.Value, slow.Load = "b2b 4/s", "b2b", "requests per second", 4, 0.5
 	quick.Name, quick.Family, quick.Axis, quick.Value = "b2b 8/s", "b2b", "requests per second", 8
 	quick.Shifts = []Shift{{At: 0.5, Slower: Slower{3, 3}}, {At: 0.5, Prompts: Prompts{78_000, 99_000, 0.5}}, {At: 0.5, Burst: Burst{0.1, 0.5, 2000}}}
-	quick.Engines = []Engine{{1, 1}, {2, 1}}
+	quick.Engines = []Engine{{1000, 1}, {1000, 1}, {2000, 3}, {1000, 1}}
+	quick.Profile, quick.ProfileName = &profile.Profile{}, "engine.yaml"
+	slow.Sight.EventLoss = 0.25
 	text := page(t, []Row{
 		drawnRow(&slow, "<a>", 0.1, 0.2), drawnRow(&slow, "b", 0.5, 0.6), drawnRow(&slow, "none"),
 		drawnRow(&quick, "<a>", 0.3, 9), drawnRow(&quick, "b", 2, 2.5),
@@ -55,7 +58,8 @@ func TestHTML(t *testing.T) {
 		"<h2>b2b, by load</h2>", "requests per second</text>", "<h2>b2b 4/s</h2>", "&lt;a&gt;", "Mean TTFT over time", "Hit rate over time", "TTFT by quantile",
 		`<td class="best">0.150 ±`, "8 runs: candidates 3, scenarios 2. Simulated by sluice v1.", "(50 % of the capacity)", "max/mean", "What the figures mean",
 		"endpoint 3 is 3 times slower", "prompts have 78k tokens on average and come 0.5 times as often", "50 % of the requests begin with the same 2k tokens, for 10 % of the span",
-		"4 endpoints with a KV cache of 300k tokens", "2 endpoints that are not alike", "<th>TPOT p90</th>", "<th>gate: no sticky %</th>", "<td>25.0</td>", ">0.00</text>",
+		"4 endpoints with a KV cache of 300k tokens", "4 endpoints that are not alike: 0–1, 3 with a KV cache of 1k tokens; 2 with a KV cache of 2k tokens, 3 times slower; costs of the profile engine.yaml",
+		"KV events 20ms late, 25 % of them lost, metrics read every 50ms", "the first 25 % of the requests do not count", "0 requests of each run count. Seeds 1 to 2.", "<th>TPOT p90</th>", "<th>gate: no sticky %</th>", "<td>25.0</td>", ">0.00</text>",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in the page", want)

@@ -29,7 +29,7 @@ func key(s *Scenario, c *Candidate, seed int, digests *digests) string {
 		Seed      int
 	}{Revision: Revision, Scenario: *s, Model: s.model(), Candidate: c.hash + c.behaviour, Seed: seed}
 	d := &decides.Scenario
-	d.Name, d.Family, d.Axis, d.Value, d.Load, d.To = "", "", "", 0, 0, s.end()
+	d.Name, d.Family, d.Axis, d.Value, d.Load, d.To, d.ProfileName = "", "", "", 0, 0, s.end(), ""
 	if s.Trace != nil {
 		decides.Requests = digests.of(s.Trace)
 	} else {
@@ -37,7 +37,7 @@ func key(s *Scenario, c *Candidate, seed int, digests *digests) string {
 	}
 	// Nothing is written by its address. The model has what the profile says.
 	decides.Scenario.Trace, decides.Scenario.B2B, decides.Scenario.Profile = nil, nil, nil
-	text := strings.Replace(fmt.Sprintf("%+v", decides), "Profile:<nil> ", "", 1)
+	text := strings.Replace(fmt.Sprintf("%+v", decides), "Profile:<nil> ProfileName: ", "", 1)
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:12])
 }

@@ -36,6 +36,8 @@ type Scenario struct {
 	Engines []Engine
 	// Profile is what was measured of all engines, in place of the model's own figures; it may be nil.
 	Profile *profile.Profile
+	// ProfileName is what it is called.
+	ProfileName string
 	// Pickers are how many replicas pick.
 	Pickers int
 	// Sight says how well they see the engines.
