@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/term"
@@ -119,23 +115,6 @@ func skippedWords(skipped map[string]uint64) string {
 		words += fmt.Sprintf("; %d: %s", n, reason)
 	}
 	return words
-}
-
-// writeTo writes a file whole or not at all; - is standard output.
-func writeTo(path string, write func(io.Writer) error) error {
-	if path == decisionlog.Stdin {
-		return write(os.Stdout)
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // where it has its last name, there is nothing to remove
-	b := bufio.NewWriter(f)
-	if err := errors.Join(write(b), b.Flush(), f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
 
 // progress tells a terminal how far something is, until stop is called.

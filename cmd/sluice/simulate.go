@@ -241,7 +241,8 @@ func (s *SimulateCommand) capacities(ctx context.Context, plan *simulate.Plan, r
 		return err
 	}
 	if s.JSON != "" {
-		if err := s.writeJSON(func(w io.Writer) error { return simulate.WriteCapacitiesJSON(w, found) }); err != nil || s.JSON == "-" {
+		err := flagged("--json", writeTo(s.JSON, func(w io.Writer) error { return simulate.WriteCapacitiesJSON(w, found) }))
+		if err != nil || s.JSON == "-" {
 			return err
 		}
 	}
@@ -250,36 +251,18 @@ func (s *SimulateCommand) capacities(ctx context.Context, plan *simulate.Plan, r
 
 func (s *SimulateCommand) report(rows []simulate.Row) error {
 	if s.HTML != "" {
-		if err := writeFile("--html", s.HTML, func(w io.Writer) error { return simulate.WriteHTML(w, rows) }); err != nil {
+		err := flagged("--html", writeTo(s.HTML, func(w io.Writer) error { return simulate.WriteHTML(w, rows) }))
+		if err != nil || s.HTML == "-" && s.JSON == "" {
 			return err
 		}
 	}
 	if s.JSON != "" {
-		if err := s.writeJSON(func(w io.Writer) error { return simulate.WriteJSON(w, rows) }); err != nil || s.JSON == "-" {
+		err := flagged("--json", writeTo(s.JSON, func(w io.Writer) error { return simulate.WriteJSON(w, rows) }))
+		if err != nil || s.JSON == "-" || s.HTML == "-" {
 			return err
 		}
 	}
 	return simulate.WriteTable(os.Stdout, rows, width())
-}
-
-// writeJSON writes to the file of --json.
-func (s *SimulateCommand) writeJSON(write func(io.Writer) error) error {
-	if s.JSON == "-" {
-		return write(os.Stdout)
-	}
-	return writeFile("--json", s.JSON, write)
-}
-
-// writeFile writes a file that a flag names.
-func writeFile(flag, path string, write func(io.Writer) error) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("%s: %w", flag, err)
-	}
-	if err := errors.Join(write(f), f.Close()); err != nil {
-		return fmt.Errorf("%s: %w", flag, err)
-	}
-	return nil
 }
 
 // width is how many cells a line has.
