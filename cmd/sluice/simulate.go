@@ -23,7 +23,7 @@ import (
 // SimulateCommand compares configurations on a trace.
 type SimulateCommand struct {
 	Trace     []string      `help:"A trace of requests: Mooncake's JSON lines (hash_ids) or Azure's CSV (lengths), gzipped or not; a decision log, its files or their folder; 'b2b' makes llm-d's synthetic workload. May be repeated." placeholder:"FILE"`
-	Config    []string      `help:"A configuration file; may be repeated. Without one, the built-in configuration runs." placeholder:"FILE"`
+	Config    []string      `help:"A configuration file; 'default' is the built-in one. May be repeated. Without one, the built-in configuration runs." placeholder:"FILE"`
 	Policy    []string      `help:"Another project's policy beside them, with its defaults or the parameters given; may be repeated. 'list' lists them." sep:"none" placeholder:"NAME[:PARAMETER=VALUE,...]"`
 	Grid      string        `help:"A YAML file that lists scenarios, candidates and seeds, instead of the flags that describe one." placeholder:"FILE"`
 	Results   string        `help:"Keep each finished run as a line of this file, and run only what is not in it yet." placeholder:"FILE"`
@@ -134,14 +134,29 @@ func (s *SimulateCommand) Run(i *interrupts, parsed *kong.Context) error {
 	}
 	err = plan.Complete(i, results, reporter.Tell)
 	reporter.End()
-	if errors.Is(err, context.Canceled) && s.Results != "" {
-		fmt.Fprintf(os.Stderr, "%s holds %d runs; the same command goes on from there\n", s.Results, results.Len())
+	rows := plan.Rows(results)
+	if errors.Is(err, context.Canceled) {
+		s.interrupted(rows)
+		_, files := s.files(rows) // what is done is reported where a file was asked for
+		return errors.Join(err, files, results.Close())
 	}
-	err = errors.Join(err, results.Close())
-	if err != nil {
+	if err := errors.Join(err, results.Close()); err != nil {
 		return err
 	}
-	return s.report(plan.Rows(results))
+	return s.report(rows)
+}
+
+// interrupted says what is kept.
+func (s *SimulateCommand) interrupted(rows []simulate.Row) {
+	done, all := 0, 0
+	for i := range rows {
+		done, all = done+len(rows[i].Runs), all+len(rows[i].Runs)+rows[i].Missing
+	}
+	if s.Results != "" {
+		fmt.Fprintf(os.Stderr, "%s holds %d of %d runs; the same command goes on from there\n", s.Results, done, all)
+		return
+	}
+	fmt.Fprintf(os.Stderr, "%d of %d runs were done; --results keeps them for the next time\n", done, all)
 }
 
 // plan is what a grid file says, or the flags.
@@ -167,6 +182,10 @@ func (s *SimulateCommand) plan(parsed *kong.Context) (*simulate.Plan, error) {
 		plan.Scenarios = append(plan.Scenarios, scenario)
 	}
 	for _, name := range s.Config {
+		if name == builtIn {
+			plan.Candidates = append(plan.Candidates, simulate.BuiltIn())
+			continue
+		}
 		c, err := simulate.FromFile(filepath.Base(name), name)
 		if err != nil {
 			return nil, fmt.Errorf("--config: %w", err)
@@ -250,19 +269,22 @@ func (s *SimulateCommand) capacities(ctx context.Context, plan *simulate.Plan, r
 }
 
 func (s *SimulateCommand) report(rows []simulate.Row) error {
-	if s.HTML != "" {
-		err := flagged("--html", writeTo(s.HTML, func(w io.Writer) error { return simulate.WriteHTML(w, rows) }))
-		if err != nil || s.HTML == "-" && s.JSON == "" {
-			return err
-		}
-	}
-	if s.JSON != "" {
-		err := flagged("--json", writeTo(s.JSON, func(w io.Writer) error { return simulate.WriteJSON(w, rows) }))
-		if err != nil || s.JSON == "-" || s.HTML == "-" {
-			return err
-		}
+	printed, err := s.files(rows)
+	if err != nil || printed {
+		return err
 	}
 	return simulate.WriteTable(os.Stdout, rows, width())
+}
+
+// files writes the files that flags name, and says whether one of them was the standard output.
+func (s *SimulateCommand) files(rows []simulate.Row) (printed bool, err error) {
+	if s.HTML != "" {
+		err = flagged("--html", writeTo(s.HTML, func(w io.Writer) error { return simulate.WriteHTML(w, rows) }))
+	}
+	if s.JSON != "" && err == nil {
+		err = flagged("--json", writeTo(s.JSON, func(w io.Writer) error { return simulate.WriteJSON(w, rows) }))
+	}
+	return s.HTML == "-" || s.JSON == "-", err
 }
 
 // width is how many cells a line has.

@@ -59,6 +59,19 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
+// default is the built-in configuration, beside files as alone.
+func TestSimulateConfigDefault(t *testing.T) {
+	other := filepath.Join(t.TempDir(), "other.yaml")
+	const text = "plugins: [{type: random-picker}]\nschedulingProfiles: [{name: default, plugins: [{pluginRef: random-picker}]}]\n"
+	if err := os.WriteFile(other, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := captured(t, "simulate", "--trace", "b2b", "--b2b-requests", "60", "--endpoints", "2", "--config", other, "--config", "default")
+	if code != 0 || !strings.Contains(stdout, "\nother.yaml") || !strings.Contains(stdout, "\nbuilt-in") || !strings.Contains(stdout, "one seed: no intervals") {
+		t.Errorf("exit %d, said %q, printed\n%s", code, stderr, stdout)
+	}
+}
+
 func TestSimulateFaults(t *testing.T) {
 	grid := gridFile(t, smallGrid)
 	for args, want := range map[string]string{
@@ -91,8 +104,12 @@ func TestSimulateGoesOn(t *testing.T) {
 	for _, signal := range []os.Signal{os.Interrupt, os.Kill} {
 		results := filepath.Join(t.TempDir(), "results.jsonl")
 		args := []string{"simulate", "--grid", grid, "--results", results, "--workers", "1"}
+		page, figures := filepath.Join(t.TempDir(), "grid.html"), filepath.Join(t.TempDir(), "grid.json")
+		var said strings.Builder
+		args = append(args, "--html", page, "--json", figures)
 		cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 		cmd.Env = append(os.Environ(), asCommand+"=1")
+		cmd.Stderr = &said
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -106,6 +123,13 @@ func TestSimulateGoesOn(t *testing.T) {
 		_ = cmd.Wait()
 		if code := cmd.ProcessState.ExitCode(); signal == os.Interrupt && code != exitInterrupt+2 && code != 0 {
 			t.Errorf("interrupted: exit %d", code)
+		}
+		if cmd.ProcessState.ExitCode() == exitInterrupt+2 { // it may have been done before the signal came
+			html, _ := os.ReadFile(page)
+			json, _ := os.ReadFile(figures)
+			if !strings.Contains(said.String(), " of 24 runs; the same command goes on") || !strings.Contains(string(html), "runs are missing") || !strings.Contains(string(json), `"missing": 1`) {
+				t.Errorf("interrupted: said %q, wrote %d bytes of HTML and %s", said.String(), len(html), json)
+			}
 		}
 		kept, err := os.ReadFile(results)
 		if err != nil {

@@ -68,7 +68,7 @@ func (r *Reporter) Tell(p Progress) {
 	if p.Missing == 0 {
 		return
 	}
-	line := fmt.Sprintf("%d of %d runs", p.Done, p.Missing)
+	line := fmt.Sprintf("%d of %d runs", p.Kept+p.Done, p.Kept+p.Missing)
 	if p.Kept > 0 {
 		line += fmt.Sprintf(" (%d were done before)", p.Kept)
 	}

@@ -350,10 +350,10 @@ func TestProgress(t *testing.T) {
 	}
 	file.End()
 	terminal.End()
-	want := `10 of 39 runs (2 were done before), 10s, about 29s left
-20 of 39 runs (2 were done before), 20s, about 19s left
-30 of 39 runs (2 were done before), 30s, about 9s left
-39 of 39 runs (2 were done before), 39s
+	want := `12 of 41 runs (2 were done before), 10s, about 29s left
+22 of 41 runs (2 were done before), 20s, about 19s left
+32 of 41 runs (2 were done before), 30s, about 9s left
+41 of 41 runs (2 were done before), 39s
 `
 	if lines.String() != want {
 		t.Errorf("%s", lines.String())
