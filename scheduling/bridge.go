@@ -39,6 +39,23 @@ func NewBridge(from, to *Scheduler) (*Bridge, error) {
 	return b, nil
 }
 
+// StandIn is a column whose values come from a producer of another name.
+type StandIn struct {
+	// DataType and Producer are the column's that is stood in for, By is the producer whose values are taken.
+	DataType, Producer, By string
+}
+
+// StandIns are the columns that take the values of a producer of another name, as there is no producer of theirs.
+func (b *Bridge) StandIns() (all []StandIn) {
+	for _, c := range b.columns {
+		from, to := b.from.slots[c.from], b.to.slots[c.to]
+		if from.producer != to.producer {
+			all = append(all, StandIn{DataType: to.data, Producer: to.producer, By: from.producer})
+		}
+	}
+	return all
+}
+
 // standIn is the index of the column that takes the place of another scheduler's.
 func (s *Scheduler) standIn(info ColumnInfo) (int, error) {
 	found, same := -1, 0

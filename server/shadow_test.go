@@ -122,4 +122,16 @@ func TestShadowThatCannotBe(t *testing.T) {
 	if report, err := config.Check(main, os.LookupEnv, Catalogue()); err != nil || !strings.Contains(report, "has other parameters for approx-prefix-cache-producer") {
 		t.Errorf("%v: %s", err, report)
 	}
+	// A producer that only the second has is not one with other parameters: what stands in for it is said.
+	implies := path("implies.yaml", byCache[strings.Index(byCache, "schedulingProfiles"):])
+	write(t, main, "shadow: {config: "+implies+"}\n"+strings.Replace(byCache, "type: approx-prefix-cache-producer", "type: approx-prefix-cache-producer, name: mine", 1))
+	report, err := config.Check(main, os.LookupEnv, Catalogue())
+	if err != nil || !strings.Contains(report, "PrefixCacheMatchInfo of approx-prefix-cache-producer is that of mine") || strings.Contains(report, "has other parameters") {
+		t.Errorf("%v: %s", err, report)
+	}
+	// What is missing is one error, whatever number of columns it is.
+	write(t, main, "shadow: {config: "+path("two.yaml", "schedulingProfiles: [{plugins: [{pluginRef: queue-scorer}, {pluginRef: prefix-cache-scorer}, {pluginRef: max-score-picker}]}]\n")+"}\n"+strings.Replace(byChance, "{type: inflight-load-producer}, ", "", 1))
+	if _, err := config.Check(main, os.LookupEnv, Catalogue()); err == nil || strings.Contains(err.Error(), "\n") || strings.Count(err.Error(), "nothing produces it here") != 2 {
+		t.Errorf("%v", err)
+	}
 }

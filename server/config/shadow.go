@@ -21,6 +21,8 @@ type Shadowed struct {
 	Bridge *scheduling.Bridge
 	// Differences are its producers with other parameters than those of the one that picks, whose values are taken.
 	Differences []string
+	// StandIns are its columns that take the values of a producer of another name.
+	StandIns []scheduling.StandIn
 }
 
 // OpenShadow reads and builds the second configuration that f names, out of types whose plugins will not serve, for picks, the
@@ -36,9 +38,9 @@ func (f *File) OpenShadow(lookup func(string) (string, bool), types []scheduling
 	}
 	bridge, err := scheduling.NewBridge(picks, s)
 	if err != nil {
-		return nil, errors.Join(f.shadowError(fmt.Errorf("%s needs what %s does not produce:\n%w", path, f.Name, err)), s.Close())
+		return nil, errors.Join(f.shadowError(fmt.Errorf("%s needs what %s does not produce: %s", path, f.Name, strings.ReplaceAll(err.Error(), "\n", "; "))), s.Close())
 	}
-	return &Shadowed{File: second, Sum: second.sum, Scheduler: s, Bridge: bridge, Differences: f.otherParameters(second, types, s)}, nil
+	return &Shadowed{File: second, Sum: second.sum, Scheduler: s, Bridge: bridge, Differences: f.otherParameters(second, types, s), StandIns: bridge.StandIns()}, nil
 }
 
 // shadowError says where f names the second configuration.
@@ -54,7 +56,7 @@ func (f *File) otherParameters(second *File, types []scheduling.PluginType, s *s
 			continue
 		}
 		seen[info.Producer] = true
-		if here, there := f.parametersOf(types, info.Producer), second.parametersOf(types, info.Producer); here != there {
+		if here, there := f.parametersOf(types, info.Producer), second.parametersOf(types, info.Producer); here != "" && here != there {
 			all = append(all, info.Producer)
 		}
 	}
@@ -81,16 +83,20 @@ func (f *File) checkShadow(lookup func(string) (string, bool), types []schedulin
 	case err != nil || shadow == nil:
 		return err
 	}
-	if len(shadow.Differences) > 0 {
-		f.warnf(f.place("shadow.config"), "%s", shadow.Warning())
+	if warning := shadow.Warning(); warning != "" {
+		f.warnf(f.place("shadow.config"), "%s", warning)
 	}
 	return shadow.Scheduler.Close()
 }
 
-// Warning says of which producers the parameters differ; empty where of none.
+// Warning says which producers stand in for those of another name, and of which the parameters differ; empty where of none.
 func (s *Shadowed) Warning() string {
-	if len(s.Differences) == 0 {
-		return ""
+	var all []string
+	for _, c := range s.StandIns {
+		all = append(all, fmt.Sprintf("%s: %s of %s is that of %s", s.File.Name, c.DataType, c.Producer, c.By))
 	}
-	return fmt.Sprintf("%s has other parameters for %s: what these find is taken from the configuration that picks", s.File.Name, strings.Join(s.Differences, ", "))
+	if len(s.Differences) > 0 {
+		all = append(all, fmt.Sprintf("%s has other parameters for %s: what these find is taken from the configuration that picks", s.File.Name, strings.Join(s.Differences, ", ")))
+	}
+	return strings.Join(all, "; ")
 }
