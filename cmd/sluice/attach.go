@@ -108,7 +108,7 @@ func (a *AttachEnvoyCommand) Run() error {
 func (a *AttachEnvoyCommand) warnBudget(mode envoy.BodyMode) error {
 	file, err := config.Default()
 	if a.Config != "" {
-		file, err = config.Load(a.Config, os.LookupEnv)
+		file, err = config.Load(a.Config, offline)
 	}
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)

@@ -126,10 +126,10 @@ func (c *CalibrateCommand) effective() (name string, text []byte, err error) {
 	var report string
 	if c.Config == "" {
 		name = "the built-in configuration"
-		report, err = config.CheckText(name, []byte(config.DefaultText), os.LookupEnv, server.Catalogue())
+		report, err = config.CheckText(name, []byte(config.DefaultText), offline, server.Catalogue())
 	} else {
 		name = c.Config
-		report, err = config.Check(name, os.LookupEnv, server.Catalogue())
+		report, err = config.Check(name, offline, server.Catalogue())
 	}
 	if err != nil {
 		return "", nil, fmt.Errorf("--config: %w", err)

@@ -61,3 +61,9 @@ func (ConfigDefaultCommand) Run() error {
 	_, err := fmt.Print(config.DefaultText)
 	return err
 }
+
+// offline knows the environment for commands that read a configuration and serve nothing. Of secrets that are not here it says so
+// on the standard error, and goes on without them.
+var offline = config.Offline(os.LookupEnv, func(name string) {
+	fmt.Fprintf(os.Stderr, "sluice: environment variable %s is not set: a placeholder stands for the secret, which is not needed here\n", name)
+})

@@ -62,7 +62,7 @@ func (r *ReplayCommand) Run(i *interrupts) (err error) {
 	}
 	types := server.Catalogue()
 	recorded := &replay.Configurations{Paths: reader.Configs(), Build: func(path string) (*scheduling.Scheduler, error) {
-		_, s, err := config.Open(path, os.LookupEnv, types)
+		_, s, err := config.Open(path, offline, types)
 		return s, err
 	}}
 	defer func() { err = errors.Join(err, recorded.Close()) }()
@@ -91,7 +91,7 @@ func (r *ReplayCommand) config(types []scheduling.PluginType) (*replay.Configura
 	case builtIn:
 		path = ""
 	}
-	file, s, err := config.Open(path, os.LookupEnv, types)
+	file, s, err := config.Open(path, offline, types)
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,8 @@ type decoder struct {
 	shown map[string]string
 	// places are those of all values that were decoded.
 	places map[string]origin
+	// secret says that a secret's value is decoded.
+	secret bool
 	// top is what is decoded as a whole, and topPath where it stands.
 	top     reflect.Type
 	topPath string
@@ -130,7 +132,9 @@ func (d *decoder) structure(at origin, n ast.Node, v reflect.Value) {
 		seen[key] = true
 		i := slices.IndexFunc(fields, func(f field) bool { return f.name == key })
 		if i >= 0 {
+			d.secret = isSecret(fields[i])
 			d.decode(join(at.path, key), e.Value, fields[i].value)
+			d.secret = false
 			d.inRange(join(at.path, key), e.Value, fields[i])
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 )
 
 // expand replaces ${NAME} and ${NAME:-default} in a scalar by what lookup knows of NAME; $${ stands for ${. It reports
@@ -65,6 +66,33 @@ func resolve(inner string, lookup func(string) (string, bool)) (string, error) {
 		return "", fmt.Errorf("environment variable %s is not set and has no default (${%s:-default})", name, name)
 	}
 	return value, nil
+}
+
+// secretName comes before the name of a variable that is not set, when it is looked up once more for a secret's value. No
+// variable is named so.
+const secretName = "secret:"
+
+// placeholder is the value of secrets that are not known.
+const placeholder = "a placeholder for a variable that is not set"
+
+// Offline is a lookup for commands that only read a configuration, and run where its secrets are not: a variable that is not set
+// and that a secret's value refers to has a placeholder. unset is told its name, once.
+func Offline(lookup func(string) (string, bool), unset func(name string)) func(string) (string, bool) {
+	var mu sync.Mutex
+	told := map[string]bool{}
+	return func(name string) (string, bool) {
+		name, secret := strings.CutPrefix(name, secretName)
+		if value, ok := lookup(name); ok || !secret {
+			return value, ok
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if !told[name] {
+			told[name] = true
+			unset(name)
+		}
+		return placeholder, true
+	}
 }
 
 func isVariable(name string) bool {

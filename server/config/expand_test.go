@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -87,5 +88,30 @@ func TestShieldKeepsColumns(t *testing.T) {
 	}
 	if s := shieldReferences("{a: ${B: ]}}"); strings.Count(s, "{")+strings.Count(s, "}")+strings.Count(s, "]") != 2 {
 		t.Errorf("structure is left in %q", s)
+	}
+}
+
+// Where only secrets are unset, a configuration can be read all the same; where anything else is, it cannot.
+func TestOffline(t *testing.T) {
+	var told []string
+	lookup := Offline(func(name string) (string, bool) { return "x", name == "SET" }, func(name string) { told = append(told, name) })
+	const seeds = "telemetry: {decisionLog: {hashSeed: \"${SEED}\"}}\nplugins: [{type: approx-prefix-cache-producer, parameters: {hashSeed: \"a ${SEED} ${SET}\"}}]\n"
+	for range 2 {
+		f, err := Parse("a.yaml", []byte(seeds), lookup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seed := f.Config.Telemetry.DecisionLog.HashSeed; seed != placeholder {
+			t.Errorf("the seed is %q", seed)
+		}
+	}
+	if !slices.Equal(told, []string{"SEED"}) {
+		t.Errorf("told of %q", told)
+	}
+	if _, err := Parse("a.yaml", []byte(seeds), func(string) (string, bool) { return "", false }); err == nil || !strings.Contains(err.Error(), "SEED is not set") {
+		t.Errorf("a server's lookup: %v", err)
+	}
+	if _, err := Parse("a.yaml", []byte("telemetry: {decisionLog: {hashSeed: s}}\nendpointsFile: \"${FILE}\"\n"), lookup); err == nil || !strings.Contains(err.Error(), "FILE is not set") {
+		t.Errorf("a file's name: %v", err)
 	}
 }

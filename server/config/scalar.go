@@ -42,6 +42,9 @@ func (d *decoder) read(at origin, n ast.Node) (s scalarText, ok bool) {
 	var values []replacement
 	text, replaced, err := expand(written, func(name string) (string, bool) {
 		value, ok := d.lookup(name)
+		if !ok && d.secret {
+			value, ok = d.lookup(secretName + name)
+		}
 		values = append(values, replacement{value, "${" + name + "}"})
 		return value, ok
 	})

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path"
@@ -50,13 +51,18 @@ func FromFile(name, file string) (Candidate, error) {
 // FromPolicy is another project's policy, named as policies.Parse reads it.
 func FromPolicy(p *policies.Policy) Candidate { return Candidate{Name: p.Label(), Policy: p} }
 
+// offline knows the environment. Secrets that are not here are not needed here.
+var offline = config.Offline(os.LookupEnv, func(name string) {
+	fmt.Fprintf(os.Stderr, "sluice: environment variable %s is not set: a placeholder stands for the secret, which is not needed here\n", name)
+})
+
 // Check builds the candidate once, so that what is wrong with it comes out before anything runs.
 func (c *Candidate) Check() error {
 	if c.Policy != nil {
 		return c.checkPolicy()
 	}
 	types := append(server.Catalogue(), policies.Types()...)
-	f, s, err := config.OpenText(c.At, c.Text, os.LookupEnv, types)
+	f, s, err := config.OpenText(c.At, c.Text, offline, types)
 	if err != nil {
 		return err
 	}
@@ -92,7 +98,7 @@ func (c *Candidate) runsIn(scenario string) bool {
 // picker is a picker as the candidate describes it, which sees a fleet.
 func (c *Candidate) picker(v *fleet.View) (fleet.Picker, error) {
 	if c.Policy == nil {
-		_, s, err := config.OpenText(c.At, c.Text, os.LookupEnv, append(plugins(v), policies.Types()...))
+		_, s, err := config.OpenText(c.At, c.Text, offline, append(plugins(v), policies.Types()...))
 		if err != nil {
 			return nil, err
 		}
