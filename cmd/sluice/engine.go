@@ -1,15 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/sluice-epp/sluice/cmd/sluice/fit"
 	"github.com/sluice-epp/sluice/server/telemetry"
 	"github.com/sluice-epp/sluice/sim"
 	"github.com/sluice-epp/sluice/sim/engine"
@@ -128,9 +132,17 @@ func openProfile(path string) (profile.Profile, error) {
 		return profile.Profile{}, fmt.Errorf("--profile: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	p, err := profile.Read(f)
+	text, err := io.ReadAll(io.LimitReader(f, 1<<20)) // profile.Read has a bound of its own, which is lower
 	if err != nil {
-		return p, fmt.Errorf("--profile: %s: %w", path, err)
+		return profile.Profile{}, fmt.Errorf("--profile: %w", err)
+	}
+	p, err := profile.Read(bytes.NewReader(text))
+	if err != nil {
+		first, _, _ := strings.Cut(err.Error(), "\n")
+		if bytes.Contains(text[:min(len(text), 4096)], []byte(fit.Columns[0])) {
+			first += " (this looks like a table of samples: give it to sluice fit)"
+		}
+		return p, fmt.Errorf("--profile: %s: %s", path, first)
 	}
 	return p, nil
 }

@@ -77,6 +77,9 @@ func (c *FitCommand) Run(i *interrupts) error {
 		stop := progress(i, "read", reader.Progress)
 		err = samples.Log(i, reader.Decisions(), fit.Log{Endpoint: c.Endpoint, Model: c.Model})
 		stop()
+		if err == nil && c.Endpoint != "" {
+			err = flagged("--endpoint", samples.CheckEndpoint(c.Endpoint))
+		}
 		if err != nil {
 			return err
 		}

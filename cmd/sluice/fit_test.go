@@ -76,7 +76,7 @@ func TestFitFaults(t *testing.T) {
 	bad := fitFile(t, "bad.yaml", "cost: {bass: 1}")
 	for args, want := range map[string]string{
 		"":                              "name a table of samples, or a decision log with --log",
-		few:                             "1 measured times are too few: a fit needs 8; 1: came while other requests waited",
+		few:                             "too few measured times: 1, and a fit needs 8; 1: came while other requests waited",
 		few + " --max-batched-tokens 0": "--max-batched-tokens: must be from 1",
 		few + " --resamples 1":          "--resamples: must be from 10 to 10000, got 1",
 		few + " --model m":              "--endpoint, --model: mean something with --log only",
@@ -92,5 +92,18 @@ func TestFitFaults(t *testing.T) {
 	}
 	if code, _, stderr := captured(t, "engine", "--profile", bad); code == 0 || !strings.Contains(stderr, `--profile: `+bad) {
 		t.Errorf("engine: exit %d, said %q", code, stderr)
+	}
+}
+
+// A file that is no profile is named in a line, and a table of samples for what it is.
+func TestNoProfile(t *testing.T) {
+	for text, want := range map[string]string{
+		"prompt_tokens,cached_tokens,ttft_ms\n1,0,5\n": "(this looks like a table of samples: give it to sluice fit)",
+		"package main\n\tfunc\n":                       "--profile: ",
+	} {
+		code, stdout, stderr := captured(t, "simulate", "--trace", "b2b", "--profile", fitFile(t, "none.csv", text))
+		if code != exitFailure || stdout != "" || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("exit %d, said %q, want %q", code, stderr, want)
+		}
 	}
 }

@@ -114,7 +114,7 @@ func Fit(samples []Sample, o Options) (*Result, error) {
 	}
 	rows := rowsOf(samples, o.Budget)
 	if len(rows) < MinSamples {
-		return nil, fmt.Errorf("%d measured times are too few: a fit needs %d", len(rows), MinSamples)
+		return nil, fmt.Errorf("too few measured times: %d, and a fit needs %d", len(rows), MinSamples)
 	}
 	f := &fit{rows: rows, options: o, defaults: values(o.Default)}
 	for i := range f.free {

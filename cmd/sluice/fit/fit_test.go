@@ -158,6 +158,14 @@ func TestLog(t *testing.T) {
 	if diff := cmp.Diff(want, s, cmpopts.IgnoreUnexported(fit.Samples{}), cmpopts.EquateApprox(0, 1e-12)); diff != "" {
 		t.Error(diff)
 	}
+	for _, known := range []string{"one", "10.0.0.9:8000", "other"} {
+		if err := s.CheckEndpoint(known); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.CheckEndpoint("e9"); err == nil || err.Error() != `the log has no endpoint "e9"; it has 10.0.0.7:8000 (other), 10.0.0.9:8000 (one)` {
+		t.Error(err)
+	}
 	busy := fit.Samples{}
 	if err := busy.Log(t.Context(), sequence(change(func(d *decisionv1.Decision) { d.Picks[0] = 7 })), fit.Log{}); err != nil || busy.Skipped[fit.SkippedBusy] != 1 {
 		t.Errorf("%v, %v", err, busy.Skipped)
@@ -178,7 +186,7 @@ func samples(t *testing.T, n int) *fit.Samples {
 		}
 		s.Kept = append(s.Kept, simfit.Sample{PromptTokens: int(p), TTFT: ttft})
 	}
-	s.Read, s.Skipped = n+3, map[string]int{fit.SkippedBusy: 3}
+	s.Read, s.Skipped = n+4, map[string]int{fit.SkippedBusy: 3, fit.SkippedOdd: 1}
 	return &s
 }
 
@@ -219,7 +227,10 @@ func TestReports(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"303 rows", "300 samples", "3 rows were left out: came while", "prefillToken", "µs", "maxBatchedTokens: 8192", "30 outliers"} {
+	if n := strings.Count(text.String(), "…"); n > 0 {
+		t.Errorf("%d cells are cut:\n%s", n, text.String())
+	}
+	for _, want := range []string{"304 rows", "300 samples", "3 rows were left out: came while", "1 row was left out: with numbers", "prefillToken", "µs", "maxBatchedTokens: 8192", "30 outliers", "\ndecodeSeq keeps its default: no sample has any"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in\n%s", want, text.String())
 		}
@@ -251,7 +262,7 @@ func TestWarnings(t *testing.T) {
 		}
 	}
 	var text bytes.Buffer
-	if err := report(t, s).WriteText(&text, 120); err != nil || !strings.Contains(text.String(), "requests waited for others") {
+	if err := report(t, s).WriteText(&text, 120); err != nil || !strings.Contains(text.String(), "requests waited for others, or that times are noisy") {
 		t.Errorf("%v\n%s", err, text.String())
 	}
 	for i := range s.Kept {

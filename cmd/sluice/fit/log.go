@@ -3,7 +3,11 @@ package fit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"maps"
+	"slices"
+	"strings"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	"github.com/sluice-epp/sluice/server/decisionlog"
@@ -39,6 +43,7 @@ func (s *Samples) Log(ctx context.Context, rows iter.Seq2[*decisionv1.Decision, 
 
 func (s *Samples) decision(d *decisionv1.Decision, o Log) {
 	out, e := d.GetOutcome(), picked(d)
+	s.met(d.GetCandidates())
 	switch {
 	case out == nil || e == nil:
 		s.skip(SkippedKind)
@@ -67,6 +72,43 @@ func (s *Samples) decision(d *decisionv1.Decision, o Log) {
 		return
 	}
 	s.keep(sample)
+}
+
+// maxEndpoints bounds how many endpoints of a log are remembered.
+const maxEndpoints = 4096
+
+func (s *Samples) met(all []*decisionv1.Candidate) {
+	if s.endpoints == nil {
+		s.endpoints = map[string]string{}
+	}
+	for _, e := range all {
+		if len(s.endpoints) < maxEndpoints {
+			s.endpoints[e.GetAddress()] = e.GetName()
+		}
+	}
+}
+
+// CheckEndpoint is an error that names the endpoints of the logs that were read, where none of them has that address or name.
+func (s *Samples) CheckEndpoint(name string) error {
+	var all []string
+	for _, address := range slices.Sorted(maps.Keys(s.endpoints)) {
+		called := s.endpoints[address]
+		if name == address || name == called {
+			return nil
+		}
+		if called != "" {
+			address += " (" + called + ")"
+		}
+		all = append(all, address)
+	}
+	const most = 20
+	if more := len(all) - most; more > 0 {
+		all = append(all[:most], fmt.Sprintf("%d more", more))
+	}
+	if len(all) == 0 {
+		return nil // what was wrong with the log is said elsewhere
+	}
+	return fmt.Errorf("the log has no endpoint %q; it has %s", name, strings.Join(all, ", "))
 }
 
 // picked is the endpoint that a decision's request was sent to; nil where there is none.

@@ -42,8 +42,9 @@ type Samples struct {
 	Read    int
 	Skipped map[string]int
 
-	random *rand.Rand
-	seen   int // samples, kept or not
+	random    *rand.Rand
+	seen      int               // samples, kept or not
+	endpoints map[string]string // of logs: names by addresses
 }
 
 func (s *Samples) skip(why string) {

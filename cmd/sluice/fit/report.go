@@ -74,6 +74,11 @@ func (r *Report) WriteText(w io.Writer, cells int) error {
 			return err
 		}
 	}
+	for _, line := range r.defaults() {
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
 	_, err := fmt.Fprintf(w, "\nFor --profile of sluice engine and sluice simulate:\n\n%s", r.Profile())
 	return err
 }
@@ -84,25 +89,45 @@ func (r *Report) table() (rows [][]string) {
 		of := u.of
 		interval := fmt.Sprintf("%.3g to %.3g %s", e.Low*u.scale, e.High*u.scale, u.unit)
 		if !e.Identified {
-			of, interval = of+"; the default: "+e.Why, "-"
+			of, interval = of+"; the default", "-"
 		}
 		rows = append(rows, []string{e.Name, fmt.Sprintf("%.4g %s", e.Value*u.scale, u.unit), interval, of})
 	}
 	return rows
 }
 
+// defaults say which costs were not fitted, and why.
+func (r *Report) defaults() (all []string) {
+	for _, e := range r.Result.Estimates {
+		if !e.Identified {
+			all = append(all, fmt.Sprintf("%s keeps its default: %s", e.Name, e.Why))
+		}
+	}
+	return all
+}
+
+// plural is a number of things, with the verb behind it.
+func plural(n int, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
+}
+
 // lead says what was read and how good the fit is.
 func (r *Report) lead() []string {
 	f := r.Result
-	all := []string{fmt.Sprintf("%d rows, of which %d samples were fitted: %d times to the first token, %d per further token.",
-		r.Samples.Read, len(r.Samples.Kept), f.TTFTs, f.TPOTs)}
+	all := []string{fmt.Sprintf("%s, of which %s fitted: %s to the first token, %d per further token.", plural(r.Samples.Read, "row", "rows"),
+		plural(len(r.Samples.Kept), "sample was", "samples were"), plural(f.TTFTs, "time", "times"), f.TPOTs)}
 	for _, why := range slices.Sorted(maps.Keys(r.Samples.Skipped)) {
-		all = append(all, fmt.Sprintf("%d rows were left out: %s.", r.Samples.Skipped[why], why))
+		all = append(all, fmt.Sprintf("%s left out: %s.", plural(r.Samples.Skipped[why], "row was", "rows were"), why))
 	}
 	share := float64(f.Outliers) / float64(f.TTFTs+f.TPOTs)
-	all = append(all, fmt.Sprintf("R² of the times to the first token %.4f, mean error %.1f %%, without %d outliers (%.1f %%).", f.R2, 100*f.MAPE, f.Outliers, 100*share))
+	all = append(all, fmt.Sprintf("R² of the times to the first token %.4f, mean error %.1f %%, without %s (%.1f %%).", f.R2, 100*f.MAPE,
+		plural(f.Outliers, "outlier", "outliers"), 100*share))
 	if share > 0.2 {
-		all = append(all, "So many outliers mean that requests waited for others: measure an idle engine, one request at a time, or tell in_flight.")
+		all = append(all, "So many outliers mean that requests waited for others, or that times are noisy or too short: measure an idle engine, one "+
+			"request at a time, or tell in_flight.")
 	}
 	if f.MAPE > 0.15 {
 		all = append(all, "The costs do not describe these times well: is the budget of a step (--max-batched-tokens) the engine's?")
@@ -151,7 +176,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		table = append(table, []string{row[0] + ", " + row[3], row[1], row[2]})
 	}
 	p.Sections = append(p.Sections,
-		chart.Section{Title: "Costs", Table: &chart.Table{Head: []string{"cost", "fitted", "95 %"}, Rows: table}},
+		chart.Section{Title: "Costs", Text: r.defaults(), Table: &chart.Table{Head: []string{"cost", "fitted", "95 %"}, Rows: table}},
 		chart.Section{Title: "Measured against fitted", Text: []string{
 			"A point is a measured time. What the fit describes is on the line; what lies above it took longer than it says, " +
 				"as requests do that wait for others. Outliers have no say.",
