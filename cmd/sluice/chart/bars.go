@@ -19,16 +19,17 @@ type Bar struct {
 	Text string
 }
 
-// The places in a figure of bars: names end at namesEnd, and what is drawn goes from barsBegin to barsEnd.
+// The places in a figure of bars: names stand above what is drawn, which goes from barsBegin to barsEnd. namesHigh is how high a
+// name is, and namesRunes how long it may be.
 const (
-	namesEnd, barsBegin, barsEnd = 144, 150, 336
-	namesRunes                   = 24
+	barsBegin, barsEnd    = 2, 336
+	namesHigh, namesRunes = 15, 64
 )
 
 // Bars draws values below each other, as a figure of the size of small plots. They begin at 0, and end at most at the longest of
 // them or at whole, whichever is longer.
 func Bars(title string, whole float64, all []Bar) template.HTML {
-	const each = 22
+	const each = namesHigh + 22
 	most := whole
 	for _, b := range all {
 		if finite(b.Value + b.Half) {
@@ -44,8 +45,8 @@ func Bars(title string, whole float64, all []Bar) template.HTML {
 	var d strings.Builder
 	begin(&d, title, each*len(all)+4)
 	for i, b := range all {
-		y := each*i + 2
-		label(&d, b.Name, b.Text, y+14)
+		y := each*i + namesHigh
+		label(&d, b.Name, b.Text, y, y+14)
 		if !finite(b.Value) {
 			b.Value = 0
 		}
@@ -72,12 +73,12 @@ type Strip struct {
 // Strips draws rows of columns, each as high as its share: up to the line in the middle where all shares are equal, and at most
 // twice as high.
 func Strips(title string, all []Strip) template.HTML {
-	const high, each = 28, 34
+	const high, each = 28, namesHigh + 36
 	var d strings.Builder
 	begin(&d, title, each*len(all)+4)
 	for i, s := range all {
-		y := each*i + 2
-		label(&d, s.Name, s.Text, y+high/2+4)
+		y := each*i + namesHigh
+		label(&d, s.Name, s.Text, y, y+high/2+4)
 		fmt.Fprintf(&d, `<path class="grid" d="M%d %dH%dM%d %dH%d"/>`, barsBegin, y+high/2, barsEnd, barsBegin, y+high, barsEnd)
 		wide := float64(barsEnd-barsBegin) / max(1, float64(len(s.Shares)))
 		for j, share := range s.Shares {
@@ -99,12 +100,12 @@ func end(d *strings.Builder) template.HTML {
 	return template.HTML(d.String()) //nolint:gosec // every text in it is escaped
 }
 
-// label writes a row's name before it, and a text behind it.
-func label(d *strings.Builder, name, text string, y int) {
+// label writes a row's name above it, and a text behind it.
+func label(d *strings.Builder, name, text string, above, behind int) {
 	short := name
 	if r := []rune(name); utf8.RuneCountInString(name) > namesRunes { // names differ at their ends
 		short = string(r[:namesRunes/2]) + "…" + string(r[len(r)-namesRunes/2+1:])
 	}
-	fmt.Fprintf(d, `<text class="name" x="%d" y="%d" text-anchor="end">%s<title>%s</title></text>`, namesEnd, y, html.EscapeString(short), html.EscapeString(name))
-	fmt.Fprintf(d, `<text class="name" x="%d" y="%d">%s</text>`, barsEnd+6, y, html.EscapeString(text))
+	fmt.Fprintf(d, `<text class="name" x="%d" y="%d">%s<title>%s</title></text>`, barsBegin, above-2, html.EscapeString(short), html.EscapeString(name))
+	fmt.Fprintf(d, `<text class="name" x="%d" y="%d">%s</text>`, barsEnd+6, behind, html.EscapeString(text))
 }

@@ -99,7 +99,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums } th, td {
 th:first-child, td:first-child { text-align: left; padding-left: 0 } th { color: var(--faint); font-weight: 500 } .wide { overflow-x: auto }
 pre { padding: .8rem; border: 1px solid var(--grid); overflow-x: auto }
 text { stroke: none; font: 11px system-ui, sans-serif; fill: var(--faint) } .name { fill: var(--ink) } .grid { stroke: var(--grid) } .mark { stroke: var(--faint); stroke-dasharray: 4 3 }
-path[class^=s] { fill: none; stroke-width: 2 } .legend span { margin-right: 1rem } .legend span::before { content: "— "; font-weight: 700 }
+path[class^=s] { fill: none; stroke-width: 2 } .legend span { margin-right: 1rem } .legend span::before { content: "— "; font-weight: 700 } .legend .dots::before { content: "● " }
 .s0 { stroke: var(--c0) } .s1 { stroke: var(--c1) } .s2 { stroke: var(--c2) } .s3 { stroke: var(--c3) } .s4 { stroke: var(--c4) } .s5 { stroke: var(--c5) } .s6 { stroke: var(--c6) } .s7 { stroke: var(--c7) }
 .d0 { fill: var(--c0) } .d1 { fill: var(--c1) } .d2 { fill: var(--c2) } .d3 { fill: var(--c3) } .d4 { fill: var(--c4) } .d5 { fill: var(--c5) } .d6 { fill: var(--c6) } .d7 { fill: var(--c7) }
 .l0 { color: var(--c0) } .l1 { color: var(--c1) } .l2 { color: var(--c2) } .l3 { color: var(--c3) } .l4 { color: var(--c4) } .l5 { color: var(--c5) } .l6 { color: var(--c6) } .l7 { color: var(--c7) }
@@ -107,6 +107,8 @@ path[class^=s] { fill: none; stroke-width: 2 } .legend span { margin-right: 1rem
 .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 0 1.5rem } .plots figure { margin: .6rem 0 }
 th, td { white-space: nowrap } details { margin: .6rem 0 } summary { cursor: pointer; color: var(--faint) } .legend span { display: inline-block }
 .best { font-weight: 700 } .near { text-decoration: underline dotted; text-underline-offset: 3px } .across { max-width: 90rem } .across table { font-size: 13px } .across th, .across td { padding: .2rem .45rem } .across p { max-width: 60rem }
+.across .wide :is(th, td):first-child { position: sticky; left: 0; background: var(--paper); white-space: normal; min-width: 10rem; overflow-wrap: anywhere }
+section, .plots figure { min-width: 0 }
 </style></head><body{{if .Wide}} class="across"{{end}}>
 <h1>{{.Title}}</h1>{{with .Lead}}<p>{{.}}</p>{{end}}
 {{range .Sections}}<section>{{with .Title}}<h2>{{.}}</h2>{{end}}

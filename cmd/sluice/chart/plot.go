@@ -130,19 +130,27 @@ func (a *axis) ticks() []float64 {
 				}
 			}
 		}
-		return all
+		if len(all) > 2 {
+			return all
+		}
+		return round(math.Pow(10, a.low), math.Pow(10, a.high)) // so short an axis is nearly even
 	}
-	step := math.Pow(10, math.Floor(math.Log10((a.high-a.low)/4)))
+	return round(a.low, a.high)
+}
+
+// round are values in round steps from low to high.
+func round(low, high float64) (all []float64) {
+	step := math.Pow(10, math.Floor(math.Log10((high-low)/4)))
 	for _, f := range []float64{5, 2} {
-		if (a.high-a.low)/(step*f) >= 4 {
+		if (high-low)/(step*f) >= 4 {
 			step *= f
 			break
 		}
 	}
 	if !(step > 0) || math.IsInf(step, 0) {
-		return []float64{a.low}
+		return []float64{low}
 	}
-	for v := math.Ceil(a.low/step) * step; v <= a.high+step/1e6 && len(all) < 20; v += step {
+	for v := math.Ceil(low/step) * step; v <= high+step/1e6 && len(all) < 20; v += step {
 		all = append(all, v)
 	}
 	return all
@@ -233,7 +241,7 @@ func (p *Plot) SVG() template.HTML {
 	if len(p.Lines) > 1 && !p.Small {
 		legend := make([]Key, len(p.Lines))
 		for i, l := range p.Lines {
-			legend[i] = Key{l.Name, l.colour(i)}
+			legend[i] = Key{l.Name, l.colour(i), l.Dots}
 		}
 		b.WriteString(string(Legend(legend)))
 	}
@@ -241,10 +249,11 @@ func (p *Plot) SVG() template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // every text in it is escaped above
 }
 
-// Key is an entry of a legend: a name and the number of its colour.
+// Key is an entry of a legend: a name and the number of its colour, of a line or of Dots.
 type Key struct {
 	Name   string
 	Colour int
+	Dots   bool
 }
 
 // Legend writes which colour stands for what.
@@ -252,7 +261,11 @@ func Legend(all []Key) template.HTML {
 	var b strings.Builder
 	b.WriteString(`<p class="legend">`)
 	for _, k := range all {
-		fmt.Fprintf(&b, `<span class="%s">%s</span> `, class("l", k.Colour), html.EscapeString(k.Name))
+		kind := class("l", k.Colour)
+		if k.Dots {
+			kind += " dots"
+		}
+		fmt.Fprintf(&b, `<span class="%s">%s</span> `, kind, html.EscapeString(k.Name))
 	}
 	b.WriteString(`</p>`)
 	return template.HTML(b.String()) //nolint:gosec // every text in it is escaped above

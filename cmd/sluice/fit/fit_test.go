@@ -222,7 +222,7 @@ func TestProfileIsOfTheFit(t *testing.T) {
 func TestReports(t *testing.T) {
 	r := report(t, samples(t, 300))
 	var text, page, figures bytes.Buffer
-	for _, err := range []error{r.WriteText(&text, 120), r.WriteHTML(&page), r.WriteJSON(&figures)} {
+	for _, err := range []error{r.WriteText(&text, 100), r.WriteHTML(&page), r.WriteJSON(&figures)} {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -86,12 +86,11 @@ func (r *Report) WriteText(w io.Writer, cells int) error {
 func (r *Report) table() (rows [][]string) {
 	for i, e := range r.Result.Estimates {
 		u := units[i]
-		of := u.of
 		interval := fmt.Sprintf("%.3g to %.3g %s", e.Low*u.scale, e.High*u.scale, u.unit)
 		if !e.Identified {
-			of, interval = of+"; the default", "-"
+			interval = "-"
 		}
-		rows = append(rows, []string{e.Name, fmt.Sprintf("%.4g %s", e.Value*u.scale, u.unit), interval, of})
+		rows = append(rows, []string{e.Name, fmt.Sprintf("%.4g %s", e.Value*u.scale, u.unit), interval, u.of})
 	}
 	return rows
 }
