@@ -208,3 +208,15 @@ func TestHelpSaysDefaults(t *testing.T) {
 		}
 	}
 }
+
+// Without arguments there is help; commands that read a log and are given none say what they want.
+func TestNothingGiven(t *testing.T) {
+	if code, stdout, stderr := captured(t); code != exitUsage || stdout != "" || !strings.Contains(stderr, "Commands:") || !strings.Contains(stderr, "gate-report") {
+		t.Errorf("exit %d, printed %q, said %q", code, stdout, stderr)
+	}
+	for _, command := range []string{"gate-report", "replay"} {
+		if code, _, stderr := captured(t, command); code != exitUsage || !strings.Contains(stderr, "give the files or folders of a decision log") {
+			t.Errorf("%s: exit %d, said %q", command, code, stderr)
+		}
+	}
+}

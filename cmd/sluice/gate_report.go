@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -15,7 +16,7 @@ import (
 
 // GateReportCommand says what load gates saw and what others would have done.
 type GateReportCommand struct {
-	Log []string `arg:"" name:"log" help:"A decision log: files of JSON lines, gzipped or not, or of Parquet, and folders of them. - is standard input (JSON lines)."`
+	Log []string `arg:"" name:"log" optional:"" help:"A decision log: files of JSON lines, gzipped or not, or of Parquet, and folders of them. - is standard input (JSON lines)."`
 
 	Behind        time.Duration   `help:"From which gap on an endpoint counts as far behind." default:"5s"`
 	Bar           []time.Duration `help:"Static bars to try: maxTTFTPenaltyMs. May be repeated." default:"1s,2s,5s,10s,18s" placeholder:"TIME"`
@@ -40,6 +41,17 @@ recorded matches, loads and learnt rates. Where a profile has no gate, it says w
   sluice gate-report --html gate.html --json gate.json /var/log/sluice/decisions
   zcat old.jsonl.gz | sluice gate-report -`
 }
+
+// Validate checks that there is something to read.
+func (g *GateReportCommand) Validate() error {
+	if len(g.Log) == 0 {
+		return errNoLog
+	}
+	return nil
+}
+
+// errNoLog is what commands say that read a log and were given none.
+var errNoLog = errors.New("give the files or folders of a decision log (telemetry.decisionLog.path), or - for standard input")
 
 // maxRules bounds the gates that are tried at once.
 const maxRules = 64

@@ -114,6 +114,13 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	var taken *interrupts // nil where the command does not ask for them
 	parser := newParser(&CLI{}, kong.BindSingletonProvider(func() *interrupts { taken = newInterrupts(); return taken }))
+	if len(args) == 0 {
+		if help, err := kong.Trace(parser, nil); err == nil {
+			parser.Stdout = os.Stderr
+			_ = help.PrintUsage(false)
+			return exitUsage
+		}
+	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
 		complain(err)

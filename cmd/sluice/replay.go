@@ -19,7 +19,7 @@ import (
 
 // ReplayCommand makes recorded decisions again.
 type ReplayCommand struct {
-	Log []string `arg:"" name:"log" help:"A decision log: files of JSON lines (gzipped or not) or Parquet, or their folder; - is JSON lines on standard input."`
+	Log []string `arg:"" name:"log" optional:"" help:"A decision log: files of JSON lines (gzipped or not) or Parquet, or their folder; - is JSON lines on standard input."`
 
 	Config string `help:"The configuration to decide with; 'default' is the built-in one. Without it every decision is made again by the configuration that made it, which is beside the log." placeholder:"FILE"`
 	Show   int    `help:"Show this many flips, explained." default:"0" placeholder:"N"`
@@ -43,8 +43,11 @@ out the same to the byte, else the exit code is 1. docs/replay.md tells more. Ex
 // builtIn names the built-in configuration.
 const builtIn = "default"
 
-// Validate checks the numbers.
+// Validate checks the numbers, and that there is something to read.
 func (r *ReplayCommand) Validate() error {
+	if len(r.Log) == 0 {
+		return errNoLog
+	}
 	if r.Show < 0 || r.Show > maxShown {
 		return fmt.Errorf("--show: must be from 0 to %d, got %d", maxShown, r.Show)
 	}

@@ -188,7 +188,15 @@ func (c Change) Words() string {
 		if c.Before == c.Now {
 			return fmt.Sprintf("%s says %s as before, of other endpoints", c.By, orNone(c.Now))
 		}
-		return fmt.Sprintf("%s says %s, and was %s", c.By, orNone(c.Now), orNone(c.Before))
+		switch {
+		case c.Now == "" && c.Before == "held":
+			return fmt.Sprintf("the new configuration has no %s, which held it before", c.By)
+		case c.Now == "":
+			return fmt.Sprintf("the new configuration has no %s, which said %s before", c.By, c.Before)
+		case c.Before == "":
+			return fmt.Sprintf("the new configuration has %s, which says %s", c.By, c.Now)
+		}
+		return fmt.Sprintf("%s says %s, and was %s", c.By, c.Now, c.Before)
 	case ByFilter:
 		return c.By + " keeps other endpoints"
 	case ByScorer:

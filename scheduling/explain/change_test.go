@@ -48,9 +48,9 @@ func TestChange(t *testing.T) {
 	}{
 		{"the same", usual, usual, []schedtest.Endpoint{far, endpoint(0, 0)}, "unchanged", "the pick is the same"},
 		{"no gate any more", usual, []string{"token-load-scorer", "max-score-picker"}, []schedtest.Endpoint{near, endpoint(0, 0)},
-			"gate gate: held → not there", "gate says not there, and was held"},
+			"gate gate: held → not there", "the new configuration has no gate, which held it before"},
 		{"a gate now", []string{"token-load-scorer", "max-score-picker"}, loaded, []schedtest.Endpoint{near, endpoint(0, 0)},
-			"gate gate: not there → held", "gate says held, and was not there"},
+			"gate gate: not there → held", "the new configuration has gate, which says held"},
 		{"another scorer", []string{"prefix-cache-scorer", "max-score-picker"}, []string{"token-load-scorer", "max-score-picker"},
 			[]schedtest.Endpoint{near, endpoint(0, 0)}, "scorer prefix-cache-scorer", "prefix-cache-scorer speaks more for it than before"},
 		{"one more scorer", []string{"prefix-cache-scorer", "max-score-picker"}, []string{"prefix-cache-scorer", "token-load-scorer", "max-score-picker"},

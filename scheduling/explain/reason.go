@@ -148,8 +148,16 @@ func (n endpoints) gap(g *decisionv1.GateReport) string {
 	if tokens < 0 {
 		tokens, word = -tokens, "fewer"
 	}
-	return fmt.Sprintf("%s %s in flight than %s (%s ms of prefill)",
-		plural(tokens, "token"), word, n.name(g.GetOther()), Count(int64(math.Round(math.Abs(g.GetGapMs())))))
+	return fmt.Sprintf("%s %s in flight than %s (%s of prefill)",
+		plural(tokens, "token"), word, n.name(g.GetOther()), millis(math.Abs(g.GetGapMs())))
+}
+
+// millis writes a time, rounded as everything rounds it that shows the same.
+func millis(ms float64) string {
+	if ms < 10 && ms != math.Trunc(ms) {
+		return strconv.FormatFloat(ms, 'f', 1, 64) + " ms"
+	}
+	return Count(int64(math.Round(ms))) + " ms"
 }
 
 // bar is the bound that decided, or would have.
@@ -159,7 +167,7 @@ func bar(g *decisionv1.GateReport) string {
 		tokens = plural(int64(g.GetBarTokens()), "token")
 	}
 	if g.GetBarMs() > 0 {
-		ms = Count(int64(g.GetBarMs())) + " ms"
+		ms = millis(g.GetBarMs())
 	}
 	switch g.GetVerdict() {
 	case decisionv1.GateVerdict_GATE_VERDICT_RELEASED_MATCHED:

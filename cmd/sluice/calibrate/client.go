@@ -40,7 +40,11 @@ type answer struct {
 
 // baseOf checks a URL and takes a path of the API off its end.
 func baseOf(endpoint string) (string, error) {
-	u, err := url.Parse(endpoint)
+	whole := endpoint
+	if !strings.Contains(endpoint, "://") && endpoint != "" {
+		whole = "http://" + endpoint
+	}
+	u, err := url.Parse(whole)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return "", fmt.Errorf("endpoint: must be like http://10.0.0.5:8000, got %q", endpoint)
 	}

@@ -186,7 +186,7 @@ func TestProbeOfChat(t *testing.T) {
 		}
 		answering(okay, strings.Count(string(body), " ")+1)(w, r)
 	})
-	o := probeOptions(url + "/v1/")
+	o := probeOptions(strings.TrimPrefix(url, "http://") + "/v1/")
 	o.API, o.Model, o.Header, o.MaxTokens = calibrate.APIChat, "m", http.Header{"Authorization": {"Bearer x"}}, 20_000
 	p, err := calibrate.NewProber(t.Context(), o)
 	if err != nil {
@@ -257,7 +257,7 @@ func TestProbeBounds(t *testing.T) {
 func TestProbeOptions(t *testing.T) {
 	url := fake(t, answering(""))
 	for want, change := range map[string]func(*calibrate.ProbeOptions){
-		`endpoint: must be like http://10.0.0.5:8000, got "10.0.0.5:8000"`: func(o *calibrate.ProbeOptions) { o.Endpoint = "10.0.0.5:8000" },
+		`endpoint: must be like http://10.0.0.5:8000, got "ftp://10.0.0.5:8000"`: func(o *calibrate.ProbeOptions) { o.Endpoint = "ftp://10.0.0.5:8000" },
 		"api: must be completions or chat":                                 func(o *calibrate.ProbeOptions) { o.API = "x" },
 		"max-requests: must be above 0":                                    func(o *calibrate.ProbeOptions) { o.MaxRequests = 0 },
 		"max-tokens: must be above 0":                                      func(o *calibrate.ProbeOptions) { o.MaxTokens = -1 },

@@ -76,7 +76,7 @@ func why(s shown) string {
 	case *m < 0:
 		scores = "drawn"
 	default:
-		scores = "ahead " + display.Score(*m)
+		scores = "score +" + display.Score(*m)
 	}
 	if warmth == "" {
 		return scores

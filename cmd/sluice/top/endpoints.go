@@ -141,11 +141,11 @@ var endpointColumns = []column[endpoint]{
 	{head: "miss", optional: true, rank: 16, right: true, cell: func(e endpoint, _ *table) string {
 		return audited(e, (*schedulerv1.CacheKnowledge).GetMissRate, func(c *schedulerv1.CacheKnowledge) bool { return c.MissRate != nil })
 	}},
-	{head: "prefill tok/s", optional: true, rank: 14, right: true, cell: func(e endpoint, _ *table) string {
+	{head: "prefill tok/s", optional: true, rank: 13, right: true, cell: func(e endpoint, _ *table) string {
 		r := e.GetRates()
 		return known(r != nil && r.PrefillTokensPerSecond != nil, display.Count(r.GetPrefillTokensPerSecond()))
 	}},
-	{head: "break-even", optional: true, rank: 13, right: true, cell: func(e endpoint, _ *table) string {
+	{head: "break-even", optional: true, rank: 14, right: true, cell: func(e endpoint, _ *table) string {
 		r := e.GetRates()
 		return known(r != nil && r.BreakEven != nil, display.Score(r.GetBreakEven()))
 	}},
