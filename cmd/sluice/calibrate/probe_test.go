@@ -258,14 +258,14 @@ func TestProbeOptions(t *testing.T) {
 	url := fake(t, answering(""))
 	for want, change := range map[string]func(*calibrate.ProbeOptions){
 		`endpoint: must be like http://10.0.0.5:8000, got "ftp://10.0.0.5:8000"`: func(o *calibrate.ProbeOptions) { o.Endpoint = "ftp://10.0.0.5:8000" },
-		"api: must be completions or chat":                                 func(o *calibrate.ProbeOptions) { o.API = "x" },
-		"max-requests: must be above 0":                                    func(o *calibrate.ProbeOptions) { o.MaxRequests = 0 },
-		"max-tokens: must be above 0":                                      func(o *calibrate.ProbeOptions) { o.MaxTokens = -1 },
-		"timeout: must be above 0":                                         func(o *calibrate.ProbeOptions) { o.Timeout = 0 },
-		"longest-prompt: must be at least 128":                             func(o *calibrate.ProbeOptions) { o.LongestPrompt = 5 },
-		"typical-prefix: must be above 0":                                  func(o *calibrate.ProbeOptions) { o.Typical = 0 },
-		`does not serve the model "x", but m, n`:                           func(o *calibrate.ProbeOptions) { o.Model = "x" },
-		"connect":                                                          func(o *calibrate.ProbeOptions) { o.Endpoint = "http://127.0.0.1:1" },
+		"api: must be completions or chat":                                       func(o *calibrate.ProbeOptions) { o.API = "x" },
+		"max-requests: must be above 0":                                          func(o *calibrate.ProbeOptions) { o.MaxRequests = 0 },
+		"max-tokens: must be above 0":                                            func(o *calibrate.ProbeOptions) { o.MaxTokens = -1 },
+		"timeout: must be above 0":                                               func(o *calibrate.ProbeOptions) { o.Timeout = 0 },
+		"longest-prompt: must be at least 128":                                   func(o *calibrate.ProbeOptions) { o.LongestPrompt = 5 },
+		"typical-prefix: must be above 0":                                        func(o *calibrate.ProbeOptions) { o.Typical = 0 },
+		`does not serve the model "x", but m, n`:                                 func(o *calibrate.ProbeOptions) { o.Model = "x" },
+		"connect":                                                                func(o *calibrate.ProbeOptions) { o.Endpoint = "http://127.0.0.1:1" },
 	} {
 		o := probeOptions(url)
 		change(&o)

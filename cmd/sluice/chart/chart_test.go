@@ -156,3 +156,16 @@ func TestTableClasses(t *testing.T) {
 		}
 	}
 }
+
+// A mark at the right edge has its name on its left, where there is room.
+func TestMarkAtTheEdge(t *testing.T) {
+	p := chart.Plot{Title: "a", Lines: []chart.Line{{Name: "b", Points: []chart.Point{{X: 0, Y: 1}, {X: 10, Y: 2}}}},
+		Marks: []chart.Mark{{X: 1, Name: "near the left"}, {X: 10, Name: "matchedTokens"}}}
+	svg := string(p.SVG())
+	for name, anchor := range map[string]string{"near the left": "start", "matchedTokens": "end"} {
+		before, _, found := strings.Cut(svg, ">"+name+"<")
+		if at := strings.LastIndex(before, "text-anchor"); !found || !strings.HasPrefix(before[at:], `text-anchor="`+anchor+`"`) {
+			t.Errorf("%s is not anchored at its %s", name, anchor)
+		}
+	}
+}

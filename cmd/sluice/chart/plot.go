@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"math"
 	"strings"
+	"unicode/utf8"
 )
 
 // Point is one of a line's.
@@ -204,6 +205,9 @@ func (p *Plot) axes() (x, y axis) {
 	return x, y
 }
 
+// letter is about how wide a letter of a tick is, in pixels.
+const letter = 7.0
+
 // SVG draws the plot.
 func (p *Plot) SVG() template.HTML {
 	x, y := p.axes()
@@ -231,8 +235,12 @@ func (p *Plot) SVG() template.HTML {
 	fmt.Fprintf(&b, `<text class="name" text-anchor="middle" transform="translate(14 %d) rotate(-90)">%s</text>`,
 		(top+height-bottom)/2, html.EscapeString(p.Y))
 	for i, m := range p.Marks {
-		fmt.Fprintf(&b, `<path class="mark" d="M%.1f %dV%d"/><text class="tick" x="%.1f" y="%d">%s</text>`,
-			x.at(m.X), top, height-bottom, x.at(m.X)+3, top+10+12*(i%4), html.EscapeString(m.Name))
+		anchor, at := "start", x.at(m.X)+3
+		if at+letter*float64(utf8.RuneCountInString(m.Name)) > float64(width) { // it has no room on its right
+			anchor, at = "end", x.at(m.X)-3
+		}
+		fmt.Fprintf(&b, `<path class="mark" d="M%.1f %dV%d"/><text class="tick" text-anchor="%s" x="%.1f" y="%d">%s</text>`,
+			x.at(m.X), top, height-bottom, anchor, at, top+10+12*(i%4), html.EscapeString(m.Name))
 	}
 	for i, l := range p.Lines {
 		l.draw(&b, &x, &y, l.colour(i))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"strings"
 	"time"
 
@@ -89,8 +90,8 @@ func movedLabel(i int) string {
 
 // The size of a chart, in pixels.
 const (
-	chartWidth, chartHeight = 880, 260
-	left, bottom, top       = 64, 90, 10
+	chartWidth, chartHeight = 880, 310
+	left, bottom, top       = 150, 135, 10 // room for the first label, and for the longest
 )
 
 // svg draws a chart. Labels come from outside and are escaped.
@@ -103,10 +104,19 @@ func svg(c chart) template.HTML {
 	if most == 0 {
 		most = 1
 	}
+	ticks := []float64{0, most / 2, most}
+	if c.Unit != "%" { // whole things
+		if half := math.Ceil(most / 2); most > 1 {
+			most = 2 * half
+			ticks = []float64{0, half, most}
+		} else {
+			ticks = []float64{0, most}
+		}
+	}
 	height, width := float64(chartHeight-bottom-top), float64(chartWidth-left-8)
 	y := func(v float64) float64 { return top + height*(1-v/most) }
 	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, chartWidth, chartHeight, template.HTMLEscapeString(c.Title))
-	for _, v := range []float64{0, most / 2, most} {
+	for _, v := range ticks {
 		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`,
 			left, chartWidth-8, y(v), y(v), left-6, y(v)+4, tick(v))
 	}
@@ -119,6 +129,7 @@ func svg(c chart) template.HTML {
 	every := 1 + len(c.Labels)/32
 	for i, label := range c.Labels {
 		middle := left + group*(float64(i)+0.5)
+		under := template.HTMLEscapeString(short(label))
 		label = template.HTMLEscapeString(label)
 		draw := func(class string, k int, v float64) {
 			x := middle + bar*(float64(k)-float64(bars)/2)
@@ -130,7 +141,7 @@ func svg(c chart) template.HTML {
 			draw("now", 1, c.Now[i])
 		}
 		if i%every == 0 {
-			fmt.Fprintf(&b, `<text class="label" transform="translate(%.1f %d) rotate(-35)" text-anchor="end">%s</text>`, middle+4, chartHeight-bottom+14, short(label))
+			fmt.Fprintf(&b, `<text class="label" transform="translate(%.1f %d) rotate(-35)" text-anchor="end">%s</text>`, middle+4, chartHeight-bottom+14, under)
 		}
 	}
 	b.WriteString(`</svg>`)
@@ -139,8 +150,8 @@ func svg(c chart) template.HTML {
 
 // short keeps the end of a name, which is what tells names apart.
 func short(s string) string {
-	const most = 22
-	if r := []rune(s); len(r) > most && !strings.Contains(s, "&") {
+	const most = 32
+	if r := []rune(s); len(r) > most {
 		return "…" + string(r[len(r)-most+1:])
 	}
 	return s
