@@ -20,7 +20,7 @@ func logOf(t *testing.T, folder string) (all []*decisionv1.Decision, configs map
 	if err != nil {
 		t.Fatal(err)
 	}
-	for d, err := range reader.Decisions() {
+	for d, err := range reader.Decisions(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func (g *GateReportCommand) Run(i *interrupts) error {
 		return err
 	}
 	stop := progress(i, "read", reader.Progress)
-	report, err := gatereport.Run(i, reader.Decisions(), o)
+	report, err := gatereport.Run(i, reader.Decisions(i), o)
 	stop()
 	if err != nil {
 		return err

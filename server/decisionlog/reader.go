@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -145,7 +146,9 @@ func (r *Reader) Progress() (read, size int64) { return min(r.read.Load(), r.siz
 
 // Decisions yields the decisions, file by file and row by row. An error is a *[Skip], beside a nil decision, after which
 // reading goes on. It holds one row of JSON lines, or one row group of Parquet, in memory. Each decision is the caller's.
-func (r *Reader) Decisions() iter.Seq2[*decisionv1.Decision, error] {
+//
+// Once ctx is over, what is left of each file is a Skip with ctx's error, also where a pipe has nothing to read.
+func (r *Reader) Decisions(ctx context.Context) iter.Seq2[*decisionv1.Decision, error] {
 	return func(yield func(*decisionv1.Decision, error) bool) {
 		r.read.Store(0)
 		for _, s := range r.skips {
@@ -154,7 +157,7 @@ func (r *Reader) Decisions() iter.Seq2[*decisionv1.Decision, error] {
 			}
 		}
 		for _, path := range r.files {
-			if !r.file(path, yield) {
+			if !r.file(ctx, path, yield) {
 				return
 			}
 		}
@@ -162,20 +165,27 @@ func (r *Reader) Decisions() iter.Seq2[*decisionv1.Decision, error] {
 }
 
 // file yields what is in a file. It reports whether to go on with the next.
-func (r *Reader) file(path string, yield func(*decisionv1.Decision, error) bool) bool {
-	f := os.Stdin
-	if path != Stdin {
-		var err error
-		if f, err = os.Open(path); err != nil {
-			return yield(nil, &Skip{File: path, Reason: SkippedFile, Err: err})
-		}
-		defer func() { _ = f.Close() }()
+func (r *Reader) file(ctx context.Context, path string, yield func(*decisionv1.Decision, error) bool) bool {
+	if !regular(path) {
+		from := pumped(ctx, path)
+		defer func() { _ = from.Close() }()
+		return r.stream(ctx, path, from, nil, yield)
 	}
-	from := bufio.NewReaderSize(&counted{f, &r.read}, 256<<10)
+	f, err := os.Open(path)
+	if err != nil {
+		return yield(nil, &Skip{File: path, Reason: SkippedFile, Err: err})
+	}
+	defer func() { _ = f.Close() }()
+	return r.stream(ctx, path, f, f, yield)
+}
+
+// stream yields what comes out of a file; f is the file where it is a regular one.
+func (r *Reader) stream(ctx context.Context, path string, in io.Reader, f *os.File, yield func(*decisionv1.Decision, error) bool) bool {
+	from := bufio.NewReaderSize(&counted{in, &r.read}, 256<<10)
 	head, _ := from.Peek(4)
 	switch {
 	case bytes.Equal(head, []byte("PAR1")):
-		if path == Stdin {
+		if f == nil {
 			return yield(nil, &Skip{File: path, Reason: SkippedFile, Err: errors.New("parquet is read from files only: its end comes first")})
 		}
 		return r.parquet(f, yield)
@@ -186,7 +196,53 @@ func (r *Reader) file(path string, yield func(*decisionv1.Decision, error) bool)
 		}
 		from = bufio.NewReaderSize(unzipped, 256<<10)
 	}
-	return readLines(path, from, yield)
+	// What is unzipped, and lines of which none is yielded, are long however little is read of the disk.
+	return readLines(path, bufio.NewReaderSize(&until{ctx, from}, 64<<10), yield)
+}
+
+// regular reports whether a path leads to a regular file, or to none.
+func regular(path string) bool {
+	if path == Stdin {
+		return false
+	}
+	info, err := os.Stat(path)
+	return err != nil || info.Mode().IsRegular()
+}
+
+// pumped reads what may have nothing to read for long, such as a pipe, until ctx is over. It is opened beside too: that may wait for
+// a writer. Where somebody waits for it still when reading is over, that ends with the process.
+func pumped(ctx context.Context, path string) io.ReadCloser {
+	out, in := io.Pipe()
+	stop := context.AfterFunc(ctx, func() { _ = in.CloseWithError(context.Cause(ctx)) })
+	go func() {
+		defer stop()
+		f := os.Stdin
+		if path != Stdin {
+			var err error
+			if f, err = os.Open(path); err != nil {
+				_ = in.CloseWithError(err)
+				return
+			}
+			defer func() { _ = f.Close() }()
+		}
+		_, err := io.Copy(in, f)
+		_ = in.CloseWithError(err)
+	}()
+	return out
+}
+
+// until reads until ctx is over.
+type until struct {
+	ctx context.Context //nolint:containedctx // of one iteration
+	io.Reader
+}
+
+// Read implements io.Reader.
+func (u *until) Read(b []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, context.Cause(u.ctx)
+	}
+	return u.Reader.Read(b)
 }
 
 // counted counts the bytes that are read.

@@ -3,6 +3,7 @@ package decisionlog
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -25,7 +26,7 @@ func readAll(t fataler, paths ...string) (all []*decisionv1.Decision, skipped []
 	if err != nil {
 		t.Fatal(err)
 	}
-	for d, err := range r.Decisions() {
+	for d, err := range r.Decisions(context.Background()) {
 		if skip := new(Skip); errors.As(err, &skip) {
 			skipped = append(skipped, filepath.Base(skip.File)+" "+skip.Reason)
 			if d != nil || skip.Error() == "" {
@@ -158,7 +159,7 @@ func TestReaderStops(t *testing.T) {
 	}
 	for stop := 1; stop <= 7; stop++ {
 		n := 0
-		for d, err := range r.Decisions() {
+		for d, err := range r.Decisions(t.Context()) {
 			if (d == nil) == (err == nil) {
 				t.Fatalf("%v beside %v", d, err)
 			}

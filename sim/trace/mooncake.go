@@ -73,11 +73,11 @@ func eachLine(name string, r io.Reader, f func(line []byte) error) error {
 	for lines.Scan() {
 		line := bytes.TrimSpace(lines.Bytes())
 		n++
-		if len(line) == 0 {
-			continue
-		}
 		if n > MaxRequests {
 			return fmt.Errorf("%s: more than %d lines", name, MaxRequests)
+		}
+		if len(line) == 0 {
+			continue
 		}
 		if err := f(line); err != nil {
 			return fmt.Errorf("%s:%d: %w", name, n, err)

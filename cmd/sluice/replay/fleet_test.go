@@ -182,7 +182,7 @@ func planOf(t *testing.T, next *Configuration, logs ...string) *Plan {
 			t.Error(err)
 		}
 	})
-	return &Plan{Decisions: reader.Decisions(), Recorded: recorded.Find, New: next, Examples: 3}
+	return &Plan{Decisions: reader.Decisions(t.Context()), Recorded: recorded.Find, New: next, Examples: 3}
 }
 
 func replayed(t *testing.T, p *Plan) *Result {

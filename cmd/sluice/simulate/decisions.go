@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -85,7 +86,7 @@ func isDecisionLog(path string) (bool, error) {
 func decided(name string, reader *decisionlog.Reader) (*trace.Trace, error) {
 	all := trace.NewDecisions(name)
 	skipped, endpoints := 0, map[string]bool{}
-	for d, err := range reader.Decisions() {
+	for d, err := range reader.Decisions(context.Background()) {
 		if err != nil {
 			skipped++
 			continue
