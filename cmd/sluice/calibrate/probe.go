@@ -191,6 +191,8 @@ func NewProber(ctx context.Context, o ProbeOptions) (*Prober, error) {
 		options: o, rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), // other prompts than any probe before
 		client: client{base: base, api: o.API, model: o.Model, header: o.Header, http: &http.Client{
 			Transport: &http.Transport{MaxIdleConnsPerHost: 16, Proxy: http.ProxyFromEnvironment},
+			// The headers, a key among them, are for the endpoint alone: a redirect is an answer like any other that is not 200.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}},
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(o.Timeout, 15*time.Second))
@@ -284,8 +286,13 @@ func (p *Prober) measure(ctx context.Context) error {
 	return nil
 }
 
+// mostPerToken bounds how many words are taken for a token, and so what is sent, whatever an engine says that it counted.
+const mostPerToken = 2
+
 // learn takes from a prompt of so many words how many make a token.
-func (p *Prober) learn(words int, a answer) { p.perToken = float64(words) / float64(a.prompt) }
+func (p *Prober) learn(words int, a answer) {
+	p.perToken = min(mostPerToken, float64(words)/float64(a.prompt))
+}
 
 // room reports an error where so many more tokens would be above the bound.
 func (p *Prober) room(tokens int) error {
