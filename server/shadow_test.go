@@ -123,7 +123,8 @@ func TestShadowThatCannotBe(t *testing.T) {
 		t.Errorf("%v: %s", err, report)
 	}
 	// A producer that only the second has is not one with other parameters: what stands in for it is said.
-	implies := path("implies.yaml", byCache[strings.Index(byCache, "schedulingProfiles"):])
+	_, profiles, _ := strings.Cut(byCache, "schedulingProfiles")
+	implies := path("implies.yaml", "schedulingProfiles"+profiles)
 	write(t, main, "shadow: {config: "+implies+"}\n"+strings.Replace(byCache, "type: approx-prefix-cache-producer", "type: approx-prefix-cache-producer, name: mine", 1))
 	report, err := config.Check(main, os.LookupEnv, Catalogue())
 	if err != nil || !strings.Contains(report, "PrefixCacheMatchInfo of approx-prefix-cache-producer is that of mine") || strings.Contains(report, "has other parameters") {

@@ -80,6 +80,8 @@ type gridReader struct {
 	folder string
 	traces map[string]*trace.Trace
 	faults config.Faults
+	// multiplied is how many scenarios the lists make.
+	multiplied int
 }
 
 func (r *gridReader) faultf(path, format string, args ...any) {
@@ -222,6 +224,9 @@ func (r *gridReader) scenarios(at string, e scenarioEntry) []Scenario {
 	for i := range e.Shifts {
 		base.Shifts = append(base.Shifts, e.Shifts[i].shift())
 	}
+	if !r.fits(at, &e) {
+		return nil
+	}
 	r.workload(at, &base, &e)
 	r.profile(at, &base, &e)
 	all := r.loads(at, base, &e)
@@ -256,6 +261,24 @@ func (r *gridReader) scenarios(at string, e scenarioEntry) []Scenario {
 		}
 	}
 	return all
+}
+
+// maxScenarios is how many scenarios the lists of a grid may be multiplied out to.
+const maxScenarios = 10_000
+
+// fits reports whether an entry's lists make few enough scenarios, together with those of the entries before it.
+func (r *gridReader) fits(at string, e *scenarioEntry) bool {
+	n := 1
+	for _, values := range []int{len(e.Speed) + len(e.Rate) + len(e.Load), len(e.Endpoints), len(e.KVTokens), len(e.EventDelay)} {
+		if n *= max(1, values); n > maxScenarios {
+			break
+		}
+	}
+	if r.multiplied += n; r.multiplied > maxScenarios {
+		r.faultf(at, "its lists make more than %d scenarios of the grid: a run of each would never end", maxScenarios)
+		return false
+	}
+	return true
 }
 
 // engines changes the endpoints that differ.

@@ -232,3 +232,12 @@ func TestDocumentedGrids(t *testing.T) {
 func boundsTime(c *Candidate) bool {
 	return strings.Contains(string(c.Text), "penaltyMode: static") && strings.Contains(string(c.Text), "maxTTFTPenaltyMs: 5000")
 }
+
+// Lists that are multiplied out to more than anybody could run are refused before anything is built of them.
+func TestGridsThatNeverEnd(t *testing.T) {
+	many := "[1" + strings.Repeat(", 1", 1999) + "]"
+	_, err := ParseGrid("grid.yaml", []byte("scenarios:\n  - {name: a, b2b: {}, rate: "+many+", endpoints: "+many+", kvTokens: "+many+"}\ncandidates:\n  - {name: b}\n"))
+	if err == nil || !strings.Contains(err.Error(), "grid.yaml:2") || !strings.Contains(err.Error(), "more than 10000 scenarios") {
+		t.Errorf("%v", err)
+	}
+}
