@@ -24,6 +24,23 @@ func TestWhatIsNotStreamedDecodes(t *testing.T) {
 	}
 }
 
+// A request whose body nobody looked at does not seem to be streamed, but its first token teaches all the same.
+func TestStreamsThatDidNotSeemToBe(t *testing.T) {
+	w := newWorld(t, "", endpoints(1)...)
+	w.whole = true
+	w.serve(0, 100, 200*time.Millisecond, good(1000, 0, 20))
+	if first, decodes := w.plugin.Samples(); first != 100 || decodes != 100 {
+		t.Errorf("%d and %d samples, want 100", first, decodes)
+	}
+	if l := w.rates(0); !about(l.PrefillMsPerToken, 0.18, 0.25) {
+		t.Errorf("%+v", l)
+	}
+	m := &w.plugin.known.endpoints.Find(0, w.pool.Snapshot().Endpoints[0].Generation).Value.meter
+	if m.pending != 0 || m.decoding != 0 {
+		t.Errorf("%d pending and %d decoding stay behind", m.pending, m.decoding)
+	}
+}
+
 // Answers side by side are each as long as their share.
 func TestChoicesShareTheTokens(t *testing.T) {
 	w := newWorld(t, "", endpoints(1)...)

@@ -24,7 +24,7 @@ type flight struct {
 	own     float64   // its own uncached tokens, as expected
 	choices float64   // answers that it asked for
 	first   bool      // its first token has come, or would not be seen
-	unseen  bool      // it is not streamed: its first token is not seen
+	unseen  bool      // it does not seem to be streamed: its first token has not been seen, and counts as come
 	moved   bool      // to another endpoint than the one that was picked
 	firstAt time.Duration
 	at      reading // of the endpoint's meter at the first token
@@ -109,15 +109,19 @@ func (p *Plugin) Charge(c *scheduling.Cycle, f *scheduling.Flight) {
 // Committed does nothing: Charge noted the pick.
 func (p *Plugin) Committed(*scheduling.Cycle, *scheduling.Flight) {}
 
-// FirstToken notes the time.
+// FirstToken notes the time. It may come of a request that did not seem to be streamed, as where its body is not seen.
 func (p *Plugin) FirstToken(f *scheduling.Flight, now time.Duration) {
 	s := p.flights.Of(f)
-	if s.on == nil || s.unseen {
+	if s.on == nil {
 		return
 	}
-	s.first, s.firstAt = true, now
+	pending, decoding := -1, 1
+	if s.unseen { // counted as decoding all along
+		pending, decoding = 0, 0
+	}
+	s.first, s.unseen, s.firstAt = true, false, now
 	var busier int
-	s.at, busier = s.on.meter.move(now, -1, 1)
+	s.at, busier = s.on.meter.move(now, pending, decoding)
 	p.known.busy.move(now, busier)
 }
 
