@@ -60,8 +60,9 @@ func TestSlowReadersKnowWhatTheyMissed(t *testing.T) {
 	}})
 	close(stop)
 	deciding.Wait()
-	if err != nil || missed != meanwhile {
-		t.Errorf("%d missed, want %d: %v", missed, meanwhile, err)
+	// On a busy machine it may miss some of those that are made afterwards, too; it knows of each.
+	if err != nil || missed < meanwhile || last != missed+3 {
+		t.Errorf("%d missed up to the decision %d, want %d or more, and 3 that were told: %v", missed, last, meanwhile, err)
 	}
 }
 
