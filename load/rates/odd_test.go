@@ -41,6 +41,18 @@ func TestStreamsThatDidNotSeemToBe(t *testing.T) {
 	}
 }
 
+// Endpoints whose times differ by no more than chance does cost the same to the bit.
+func TestChanceMakesNoDifference(t *testing.T) {
+	w := newWorld(t, "", endpoints(2)...)
+	for range 60 {
+		w.serve(0, 1, 100*time.Millisecond, good(1000, 0, 2))
+		w.serve(1, 1, 120*time.Millisecond, good(1000, 0, 2))
+	}
+	if a, b := w.rates(0), w.rates(1); a.PrefillMsPerToken != b.PrefillMsPerToken {
+		t.Errorf("%v and %v ms a token, want the same", a.PrefillMsPerToken, b.PrefillMsPerToken)
+	}
+}
+
 // Answers side by side are each as long as their share.
 func TestChoicesShareTheTokens(t *testing.T) {
 	w := newWorld(t, "", endpoints(1)...)

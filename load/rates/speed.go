@@ -22,6 +22,9 @@ const (
 	speedWindow = 48
 	// speedPrior is how many samples say as much as the assumption that a class's endpoints are alike.
 	speedPrior = 8
+	// speedChance is the logarithm of a factor that chance explains. Endpoints within it are alike to the bit: on idle ones a new
+	// prefix then goes to any, and not always to the one that seems a little faster.
+	speedChance = 0.25
 	// speedForget is the time after which a sample's weight has fallen to 1/e: an endpoint that nobody picks because it was
 	// slow gets another chance.
 	speedForget = 2 * time.Minute
@@ -64,6 +67,10 @@ func (s *speed) fade(now time.Duration) {
 }
 
 func (s *speed) publish(now time.Duration) {
-	s.factor.Store(math.Float64bits(math.Exp(s.sum / (s.n + speedPrior))))
+	mean := s.sum / (s.n + speedPrior)
+	if math.Abs(mean) < speedChance {
+		mean = 0
+	}
+	s.factor.Store(math.Float64bits(math.Exp(mean)))
 	s.due.Store(int64(max(now, s.last) + speedForget/32))
 }
