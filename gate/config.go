@@ -31,7 +31,7 @@ const (
 const (
 	DefaultAffinityThreshold      = 0.80
 	DefaultExplorationProbability = 0.01
-	DefaultPeakPrefillThroughput  = 15928 // tokens per second
+	DefaultPeakPrefillThroughput  = scheduling.DefaultPrefillThroughput
 	DefaultPenaltyMs              = 18000
 	DefaultPredictorPenaltyMs     = 5000
 )

@@ -12,7 +12,7 @@ const TypeName = "learnt-rates-producer"
 
 // DefaultPeakPrefillThroughput is where learning starts, in tokens per second: the measured peak of Qwen3-32B on two H100
 // (tensor parallel).
-const DefaultPeakPrefillThroughput = 15928
+const DefaultPeakPrefillThroughput = scheduling.DefaultPrefillThroughput
 
 // Parameters are the plugin's parameters.
 type Parameters struct {
