@@ -87,6 +87,9 @@ func (s *Scheduler) attach(in *instance) {
 	if p, ok := in.plugin.(Follower); ok {
 		s.followers = append(s.followers, p)
 	}
+	if p, ok := in.plugin.(ChunkFollower); ok {
+		s.chunkers = append(s.chunkers, p)
+	}
 	if p, ok := in.plugin.(Mover); ok {
 		s.movers = append(s.movers, p)
 	}

@@ -57,16 +57,6 @@ type InFlightLoad struct {
 // UncachedRequestTokens is what this request would cost on one endpoint: the tokens that its cache does not hold.
 type UncachedRequestTokens int64
 
-// LatencyPrediction is what this request's latency on one endpoint is predicted to be.
-type LatencyPrediction struct {
-	// TTFTMs is the time from the pick to the first token, in ms; positive.
-	TTFTMs float64
-	// TPOTMs is the time per output token after the first, in ms; 0 where it is not predicted.
-	TPOTMs float64
-	// Confidence says how far the prediction can be trusted, 0 to 1.
-	Confidence float64
-}
-
 // TokenizedPrompt is what is known of the prompt's length and, where an exact tokenizer or the body itself gave them,
 // its token ids. One value a request.
 type TokenizedPrompt struct {

@@ -103,6 +103,19 @@ func (f *Flight) FirstToken(now time.Duration) {
 	}
 }
 
+// WantsChunks reports whether anyone follows the pieces of the answer, so that nobody looks at the clock for nothing.
+func (f *Flight) WantsChunks() bool { return len(f.scheduler.chunkers) > 0 }
+
+// Chunk tells those who follow them that a piece of the answer came. Before the first token, and after Done, it does nothing.
+func (f *Flight) Chunk(now time.Duration) {
+	if f.phase != flightFirstToken {
+		return
+	}
+	for _, c := range f.scheduler.chunkers {
+		c.Chunk(f, now)
+	}
+}
+
 // releaseUnless ends the flight where a plugin's fault keeps it from its caller, who then could not: what was charged by
 // then would stay for ever.
 func (f *Flight) releaseUnless(reached *bool) {

@@ -51,6 +51,12 @@ type Follower interface {
 	Done(f *Flight, now time.Duration)
 }
 
+// ChunkFollower is a Follower that is told of every piece of a streamed answer after its first token, too. Pieces arrive as the
+// engine's steps end. It must not block.
+type ChunkFollower interface {
+	Chunk(f *Flight, now time.Duration)
+}
+
 // Mover is told that the proxy was served by another endpoint than the one charged (a retry, a fallback):
 // f.Endpoint is already the new one.
 type Mover interface {

@@ -19,6 +19,7 @@ type Scheduler struct {
 	fillers   []Filler
 	chargers  []Charger
 	followers []Follower
+	chunkers  []ChunkFollower
 	movers    []Mover
 	watchers  []Watcher
 	slots     []*slot // columns and values

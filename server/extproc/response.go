@@ -184,10 +184,13 @@ func (st *stream) learn(body []byte) {
 		return
 	}
 	r.reader.Push(body)
-	if r.firstTokenAt == 0 && r.reader.FirstToken() {
+	switch {
+	case r.firstTokenAt == 0 && r.reader.FirstToken():
 		r.firstTokenAt = st.server.cfg.Now()
 		st.spans.firstToken()
 		st.flight.FirstToken(r.firstTokenAt)
+	case r.firstTokenAt != 0 && st.flight.WantsChunks():
+		st.flight.Chunk(st.server.cfg.Now())
 	}
 }
 

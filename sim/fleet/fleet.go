@@ -38,7 +38,7 @@ type Config struct {
 var ErrStopped = errors.New("stopped")
 
 // Picker decides where requests go, and is told what becomes of them: of each that it has sent somewhere the first token and
-// the end, in this order.
+// the end, in this order. One that is a TokenFollower hears of tokens between the two.
 type Picker interface {
 	// Pick returns the number of an endpoint, negative where none can be picked.
 	Pick(now time.Duration, r *Request) int
@@ -46,6 +46,12 @@ type Picker interface {
 	FirstToken(now time.Duration, r *Request)
 	// Done tells that a request has ended.
 	Done(now time.Duration, r *Request)
+}
+
+// TokenFollower is a Picker that is told that an engine's step brought a further token of a request. Of a
+// step it hears about one request at least.
+type TokenFollower interface {
+	Token(now time.Duration, r *Request)
 }
 
 // Shift changes an engine's speed.
@@ -266,6 +272,7 @@ func (f *fleet) complete(e *engine) {
 		v.publish(e)
 	}
 	e.events.clear()
+	var told Picker // of a token of this step
 	for _, ev := range step.Events {
 		r := f.byJob[ev.Job]
 		switch ev.Kind {
@@ -280,7 +287,12 @@ func (f *fleet) complete(e *engine) {
 			r.picker.Done(f.now, r)
 			delete(f.byJob, ev.Job)
 			f.over(r)
-		case sim.Preempted, sim.Token:
+		case sim.Token:
+			if t, ok := r.picker.(TokenFollower); ok && r.picker != told {
+				told = r.picker
+				t.Token(f.now, r)
+			}
+		case sim.Preempted:
 		}
 	}
 	f.run(e)

@@ -59,6 +59,9 @@ func (p *Scheduled) Pick(now time.Duration, r *Request) int {
 // FirstToken implements Picker.
 func (p *Scheduled) FirstToken(now time.Duration, r *Request) { p.flights[r.Number].FirstToken(now) }
 
+// Token implements TokenFollower.
+func (p *Scheduled) Token(now time.Duration, r *Request) { p.flights[r.Number].Chunk(now) }
+
 // Done implements Picker.
 func (p *Scheduled) Done(now time.Duration, r *Request) {
 	f := p.flights[r.Number]

@@ -200,6 +200,13 @@ func (p judged) FirstToken(now time.Duration, r *fleet.Request) {
 	p.Picker.FirstToken(now, r)
 }
 
+// Token implements fleet.TokenFollower.
+func (p judged) Token(now time.Duration, r *fleet.Request) {
+	if t, ok := p.Picker.(fleet.TokenFollower); ok {
+		t.Token(now, r)
+	}
+}
+
 // Close closes the picker.
 func (p judged) Close() error {
 	if c, ok := p.Picker.(interface{ Close() error }); ok {
