@@ -61,7 +61,7 @@ type Parameters struct {
 	AffinityMaxTTFTPenaltyMs *float64 `yaml:"affinityMaxTTFTPenaltyMs,omitempty"`
 	// PenaltyMode is what releases the pin: static, matchedTokens, or breakEven, which measures where that pays.
 	PenaltyMode string `yaml:"penaltyMode"`
-	// TTFTSource is where an endpoint's TTFT comes from: prefillThroughput; latencyPredictor is not in this version.
+	// TTFTSource is where an endpoint's TTFT comes from: prefillThroughput, or latencyPredictor, which matchedTokens does not go with.
 	TTFTSource string `yaml:"ttftSource"`
 	// PeakPrefillThroughput turns tokens in flight into TTFT, in tokens per second; must be > 0.
 	PeakPrefillThroughput float64 `yaml:"peakPrefillThroughput"`
@@ -79,8 +79,7 @@ type Parameters struct {
 	PrefixMatchInfoProducerName string `yaml:"prefixMatchInfoProducerName"`
 	// InFlightLoadProducerName names the producer of InFlightLoad; empty means the only one there is.
 	InFlightLoadProducerName string `yaml:"inFlightLoadProducerName"`
-	// LatencyPredictionInfoProducerName names the producer of the predicted TTFT; only latencyPredictor, which is not in this
-	// version, reads it.
+	// LatencyPredictionInfoProducerName names the producer of the predicted TTFT; empty means the only one. latencyPredictor only.
 	LatencyPredictionInfoProducerName string `yaml:"latencyPredictionInfoProducerName"`
 }
 
@@ -159,15 +158,12 @@ func given(v *float64, byDefault float64) float64 {
 
 func (p *Parameters) validateChoices() error {
 	errs := []error{
-		choice("penaltyMode", p.PenaltyMode, "", ModeStatic, ModeMatchedTokens, ModeBreakEven),
-		choice("ttftSource", p.TTFTSource, SourceLatencyPredictor, SourcePrefillThroughput),
+		choice("penaltyMode", p.PenaltyMode, ModeStatic, ModeMatchedTokens, ModeBreakEven),
+		choice("ttftSource", p.TTFTSource, SourcePrefillThroughput, SourceLatencyPredictor),
 	}
-	switch {
-	case p.PenaltyMode == ModeMatchedTokens && p.TTFTSource == SourceLatencyPredictor:
+	if p.PenaltyMode == ModeMatchedTokens && p.TTFTSource == SourceLatencyPredictor {
 		errs = append(errs, fmt.Errorf("parameters.penaltyMode: %s cannot be used with ttftSource %s: milliseconds and tokens do not compare",
 			ModeMatchedTokens, SourceLatencyPredictor))
-	case p.TTFTSource == SourceLatencyPredictor:
-		errs = append(errs, notInThisVersion("ttftSource", p.TTFTSource))
 	}
 	return errors.Join(append(errs, p.validateKnobs())...)
 }
@@ -195,16 +191,12 @@ func (p *Parameters) knobs() scheduling.PriceKnobs {
 	return scheduling.PriceKnobs{Alpha: p.Alpha, Kappa: p.Kappa, DecodePrice: given(p.DecodePrice, scheduling.DefaultDecodePrice)}
 }
 
-// choice checks a name. later is one that is known and has an error of its own.
-func choice(name, got, later string, valid ...string) error {
-	if got == later || slices.Contains(valid, got) {
+// choice checks a name.
+func choice(name, got string, valid ...string) error {
+	if slices.Contains(valid, got) {
 		return nil
 	}
 	return fmt.Errorf("parameters.%s: must be %s, got %q%s", name, strings.Join(valid, " or "), got, scheduling.Hint(got, valid))
-}
-
-func notInThisVersion(name, got string) error {
-	return fmt.Errorf("parameters.%s: %q is not in this version", name, got)
 }
 
 // Type describes the filter.

@@ -46,22 +46,13 @@ func refused(t *testing.T, parameters string, want ...string) {
 func TestMatchedTokensRejectsLatencyPredictor(t *testing.T) {
 	refused(t, "penaltyMode: matchedTokens\nttftSource: latencyPredictor",
 		"matchedTokens cannot be used with ttftSource latencyPredictor", "milliseconds and tokens do not compare")
-	_, err := build(t, schedtest.YAML("penaltyMode: matchedTokens\nttftSource: latencyPredictor"))
-	if strings.Contains(err.Error(), "not in this version") {
-		t.Errorf("error %q: the combination is wrong in every version", err)
-	}
 }
 
 func TestRejectsUnknownPenaltyMode(t *testing.T) {
 	refused(t, "penaltyMode: matchedTokans",
 		`plugins[0]: parameters.penaltyMode: must be static or matchedTokens or breakEven, got "matchedTokans" (did you mean "matchedTokens"?)`)
 	refused(t, "penaltyMode: Static", `got "Static" (did you mean "static"?)`)
-	refused(t, "ttftSource: prefilThroughput", `ttftSource: must be prefillThroughput, got`, `(did you mean "prefillThroughput"?)`)
-}
-
-func TestNotInThisVersion(t *testing.T) {
-	refused(t, "penaltyMode: breakEven\nttftSource: latencyPredictor", `parameters.ttftSource: "latencyPredictor" is not in this version`)
-	refused(t, "ttftSource: latencyPredictor", `parameters.ttftSource: "latencyPredictor" is not in this version`)
+	refused(t, "ttftSource: prefilThroughput", `ttftSource: must be prefillThroughput or latencyPredictor, got`, `(did you mean "prefillThroughput"?)`)
 }
 
 func TestRangesAreChecked(t *testing.T) {
@@ -180,6 +171,8 @@ func FuzzParameters(f *testing.F) {
 	f.Add(0.8, 0.01, 18000.0, 15928.0, "static", "prefillThroughput", 90, 100, 16, int64(4000), int64(0))
 	f.Add(math.NaN(), math.Inf(1), -1.0, 0.0, "matchedTokens", "latencyPredictor", -1, 0, -16, int64(-1), int64(math.MaxInt64))
 	f.Add(0.0, 1.0, 0.0, 1e-300, "matchedTokens", "prefillThroughput", math.MaxInt, 1, math.MaxInt, int64(math.MaxInt64), int64(math.MinInt64))
+	f.Add(0.8, 0.0, 5000.0, 15928.0, "static", "latencyPredictor", 90, 100, 16, int64(4000), int64(0))
+	f.Add(0.8, 0.0, 0.0, 1.0, "breakEven", "latencyPredictor", 90, 100, 16, int64(-1), int64(math.MaxInt64))
 	f.Add(-0.5, 0.5, 1e9, 1e9, "breakEven", "", 1, 1, 1, int64(1), int64(1))
 	f.Fuzz(func(t *testing.T, tau, epsilon, penalty, throughput float64, mode, source string,
 		matchBlocks, totalBlocks, blockSize int, sticky, other int64) {
@@ -197,7 +190,7 @@ func FuzzParameters(f *testing.F) {
 				t.Fatalf("parameter %v is accepted", v)
 			}
 		}
-		table := &schedtest.Table{Endpoints: []schedtest.Endpoint{loaded(sticky), loaded(other)}}
+		table := &schedtest.Table{Endpoints: []schedtest.Endpoint{predicted(loaded(sticky), float64(sticky)), predicted(loaded(other), math.Float64frombits(uint64(other)))}}
 		table.Endpoints[0].Match = &scheduling.PrefixCacheMatchInfo{
 			MatchBlocks: matchBlocks, CachedBlockCount: matchBlocks, TotalBlocks: totalBlocks, BlockSizeTokens: blockSize,
 		}

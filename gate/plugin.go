@@ -19,6 +19,9 @@ type Filter struct {
 	match   scheduling.Key[scheduling.PrefixCacheMatchInfo]
 	load    scheduling.Key[scheduling.InFlightLoad]
 
+	// With latencyPredictor only.
+	predictions scheduling.Key[scheduling.LatencyPrediction]
+
 	// With breakEven only.
 	uncached scheduling.Key[scheduling.UncachedRequestTokens]
 	pricing  scheduling.Pricing
@@ -46,11 +49,16 @@ func newFilter(b *scheduling.Builder) (any, error) {
 		rule: rule{
 			matchedTokens: params.PenaltyMode == ModeMatchedTokens,
 			breakEven:     params.PenaltyMode == ModeBreakEven,
+			predicted:     params.TTFTSource == SourceLatencyPredictor,
 			penaltyMs:     *params.MaxTTFTPenaltyMs,
 			throughput:    params.PeakPrefillThroughput,
 		},
 		match: scheduling.ConsumeColumn[scheduling.PrefixCacheMatchInfo](b, "prefixMatchInfoProducerName", params.PrefixMatchInfoProducerName),
 		load:  scheduling.ConsumeColumn[scheduling.InFlightLoad](b, "inFlightLoadProducerName", params.InFlightLoadProducerName),
+	}
+	if g.rule.predicted {
+		g.predictions = scheduling.ConsumeColumn[scheduling.LatencyPrediction](
+			b, latencyProducerParameter, params.LatencyPredictionInfoProducerName)
 	}
 	if g.rule.breakEven {
 		g.uncached = scheduling.ConsumeColumn[scheduling.UncachedRequestTokens](b, "inFlightLoadProducerName", params.InFlightLoadProducerName)
@@ -58,6 +66,13 @@ func newFilter(b *scheduling.Builder) (any, error) {
 	}
 	return g, nil
 }
+
+// latencyProducerParameter is the parameter that names the producer of the predictions.
+const latencyProducerParameter = "latencyPredictionInfoProducerName"
+
+// FirstTokensOf is the name of the producer whose predictions the gate takes for times to a first token; empty where it
+// takes none.
+func (g *Filter) FirstTokensOf() string { return g.predictions.Producer() }
 
 // Parameters returns the effective parameters: defaults filled in, second spellings folded.
 func (g *Filter) Parameters() Parameters { return g.params }
@@ -128,13 +143,12 @@ type side struct {
 	best    contender
 }
 
-// sides splits the candidates and adds the sticky ones to kept. An endpoint without a known load, or with
-// breakEven without known uncached tokens, counts as a member but takes no part in the comparison.
+// sides splits the candidates and adds the sticky ones to kept. An endpoint of which something is not known that the gate
+// compares counts as a member but takes no part in the comparison.
 func (g *Filter) sides(c *scheduling.Cycle, candidates, kept scheduling.Set) (sticky, other side) {
 	sticky.best, other.best = noContender, noContender
-	match, load := g.match.In(c), g.load.In(c)
-	uncached := g.uncached.In(c)
-	price, rates := g.pricing.In(c)
+	match := g.match.In(c)
+	source := g.source(c)
 	for i := range candidates.All() {
 		info, s := match.At(i), &other
 		if g.sticky(info) {
@@ -142,17 +156,44 @@ func (g *Filter) sides(c *scheduling.Cycle, candidates, kept scheduling.Set) (st
 			kept.Add(i)
 		}
 		s.members++
-		if inFlight := load.At(i); inFlight != nil {
-			next := g.rule.contender(i, inFlight, info)
-			if g.rule.breakEven && scheduling.Finite(next.costMs) {
-				own, ok := uncached.Get(i)
-				if !ok {
-					continue
-				}
-				next.ttftMs, next.costMs = price.Wait(rates.Of(i), inFlight), price.Cost(rates.Of(i), inFlight, own)
-			}
-			s.best = cheaper(s.best, next)
-		}
+		s.best = cheaper(s.best, source.contender(i, info))
 	}
 	return sticky, other
+}
+
+// source is a cycle's inputs to the gate.
+type source struct {
+	rule        rule
+	load        *scheduling.Column[scheduling.InFlightLoad]
+	predictions *scheduling.Column[scheduling.LatencyPrediction]     // with latencyPredictor
+	uncached    *scheduling.Column[scheduling.UncachedRequestTokens] // this and below with breakEven
+	price       scheduling.PickPrice
+	rates       scheduling.EndpointRates
+}
+
+func (g *Filter) source(c *scheduling.Cycle) source {
+	s := source{rule: g.rule, load: g.load.In(c), predictions: g.predictions.In(c), uncached: g.uncached.In(c)}
+	if g.rule.breakEven {
+		s.price, s.rates = g.pricing.In(c)
+	}
+	return s
+}
+
+// contender is what the gate compares of an endpoint; its cost is NaN where that is not known.
+func (s *source) contender(ordinal int, info *scheduling.PrefixCacheMatchInfo) contender {
+	load := s.load.At(ordinal)
+	next := s.rule.contender(ordinal, load, s.predictions.At(ordinal), info)
+	if !s.rule.breakEven || !scheduling.Finite(next.ttftMs) {
+		return next
+	}
+	own, ok := s.uncached.Get(ordinal)
+	switch {
+	case !ok || load == nil || load.Tokens < 0:
+		next.costMs = math.NaN()
+	case s.rule.predicted:
+		next.costMs = s.price.CostBehind(next.ttftMs, s.rates.Of(ordinal), load, own)
+	default:
+		next.ttftMs, next.costMs = s.price.Wait(s.rates.Of(ordinal), load), s.price.Cost(s.rates.Of(ordinal), load, own)
+	}
+	return next
 }

@@ -117,7 +117,7 @@ func TestC32_MissingSignal(t *testing.T) {
 func TestC36_UnitIsChecked(t *testing.T) {
 	refused(t, "ttftSource: prefillThroughput\npeakPrefillThroughput: 0", "parameters.peakPrefillThroughput: must be > 0")
 	refused(t, "ttftSource: prefillThroughput\npeakPrefillThroughput: -1", "parameters.peakPrefillThroughput: must be > 0")
-	refused(t, "ttftSource: latencyPredictor\nmaxTTFTPenaltyMs: 100", "not in this version")
+	refused(t, "ttftSource: latencyPredictor\npenaltyMode: matchedTokens\nmaxTTFTPenaltyMs: 100", "milliseconds and tokens do not compare")
 }
 
 // TestC36_TwoGatesInARow: a strict gate, then a loose one over whatever the strict one let through.

@@ -9,7 +9,7 @@ import (
 // contender is one endpoint's input to the gate.
 type contender struct {
 	ordinal int     // -1: nobody
-	ttftMs  float64 // time to the first token behind what is in flight, in ms
+	ttftMs  float64 // time to the first token, in ms: behind what is in flight, or as predicted
 	tokens  float64 // tokens in flight
 	matched float64 // weighted match in tokens
 	costMs  float64 // what a pick costs everyone, in ms; what ranks it. The TTFT, except with breakEven
@@ -34,15 +34,32 @@ func cheaper(best, next contender) contender {
 type rule struct {
 	matchedTokens bool
 	breakEven     bool
+	predicted     bool    // the TTFT is a prediction
 	penaltyMs     float64 // 0: no bound
 	throughput    float64 // tokens per second
 }
 
-// contender makes the gate's input of an endpoint's load and match. A load that cannot be is unknown.
-func (r rule) contender(ordinal int, load *scheduling.InFlightLoad, info *scheduling.PrefixCacheMatchInfo) contender {
-	tokens := float64(load.Tokens)
-	ttft := r.ms(tokens)
-	return contender{ordinal: ordinal, ttftMs: ttft, tokens: tokens, matched: matchedTokens(info), costMs: ttft}
+// contender makes the gate's input of what is known of an endpoint; load and p are nil where they are not. A load that cannot
+// be is unknown, and so is a prediction of anything but a first token.
+func (r rule) contender(
+	ordinal int, load *scheduling.InFlightLoad, p *scheduling.LatencyPrediction, info *scheduling.PrefixCacheMatchInfo,
+) contender {
+	c := contender{ordinal: ordinal, ttftMs: math.NaN(), tokens: math.NaN(), matched: matchedTokens(info)}
+	if load != nil {
+		c.tokens = float64(load.Tokens)
+		c.ttftMs = r.ms(c.tokens)
+	}
+	if r.predicted {
+		c.ttftMs = math.NaN()
+		if ms, ok := p.FirstTokenMs(); ok {
+			c.ttftMs = ms
+		}
+		if c.tokens < 0 {
+			c.tokens = math.NaN()
+		}
+	}
+	c.costMs = c.ttftMs
+	return c
 }
 
 // ms is the time that the engine needs for a number of tokens. It multiplies first: whole numbers of tokens then divide
@@ -81,7 +98,7 @@ func (r rule) judge(sticky, other contender) scheduling.GateReport {
 	if r.breakEven {
 		return r.judgeCost(report, sticky, other)
 	}
-	report.GapMs = r.ms(report.GapTokens)
+	report.GapMs = r.gapMs(sticky, other)
 	if r.matchedTokens && sticky.matched > 0 {
 		report.BarTokens = sticky.matched
 		if report.GapTokens > report.BarTokens {
@@ -96,6 +113,14 @@ func (r rule) judge(sticky, other contender) scheduling.GateReport {
 		}
 	}
 	return report
+}
+
+// gapMs is by how much the sticky one's TTFT is the longer. Tokens are subtracted before they are turned into time.
+func (r rule) gapMs(sticky, other contender) float64 {
+	if r.predicted {
+		return sticky.ttftMs - other.ttftMs
+	}
+	return r.ms(sticky.tokens - other.tokens)
 }
 
 // judgeCost compares what the two cost, beside how long they make the request wait.

@@ -69,9 +69,9 @@ func TestMatchedTokensOf(t *testing.T) {
 func TestNoMatchedTokensSkipTheirTest(t *testing.T) {
 	r := rule{matchedTokens: true, penaltyMs: 18000, throughput: 15928}
 	sticky := func(tokens int64) contender {
-		return r.contender(0, &scheduling.InFlightLoad{Tokens: tokens}, &scheduling.PrefixCacheMatchInfo{})
+		return r.contender(0, &scheduling.InFlightLoad{Tokens: tokens}, nil, &scheduling.PrefixCacheMatchInfo{})
 	}
-	idle := r.contender(1, &scheduling.InFlightLoad{}, nil)
+	idle := r.contender(1, &scheduling.InFlightLoad{}, nil, nil)
 	report := r.judge(sticky(4000), idle)
 	if report.Verdict != scheduling.GateHeld || !math.IsNaN(report.BarTokens) || report.GapTokens != 4000 {
 		t.Errorf("verdict %v, bar %v, gap %v tokens, want held, NaN, 4000", report.Verdict, report.BarTokens, report.GapTokens)
@@ -93,8 +93,8 @@ func TestExactlyAtTheLimitHolds(t *testing.T) {
 			r := rule{penaltyMs: float64(seconds) * 1000, throughput: throughput}
 			gap := int64(throughput) * int64(seconds)
 			for _, base := range []int64{0, 1, 13296, 1 << 30} {
-				other := r.contender(1, &scheduling.InFlightLoad{Tokens: base}, nil)
-				at := r.contender(0, &scheduling.InFlightLoad{Tokens: base + gap}, nil)
+				other := r.contender(1, &scheduling.InFlightLoad{Tokens: base}, nil, nil)
+				at := r.contender(0, &scheduling.InFlightLoad{Tokens: base + gap}, nil, nil)
 				if v := r.judge(at, other).Verdict; v != scheduling.GateHeld {
 					t.Fatalf("%v tok/s, %d s over %d: %v at the limit", throughput, seconds, base, v)
 				}

@@ -69,7 +69,24 @@ func (p PickPrice) Wait(r LearntRates, load *InFlightLoad) float64 {
 // Tokens are summed before they are turned into time, so that endpoints which differ only in how the same work is split
 // cost exactly the same.
 func (p PickPrice) Cost(r LearntRates, load *InFlightLoad, uncached UncachedRequestTokens) float64 {
-	others := p.Alpha + p.Kappa*float64(max(0, load.Decoding))
-	tokens := float64(max(0, load.Tokens)) + float64(max(0, uncached))*(1+others)
-	return tokens*r.PrefillMsPerToken + p.CompanyMs*float64(max(0, load.Requests))
+	tokens := float64(max(0, load.Tokens)) + ownTokens(uncached)*(1+p.others(load))
+	return tokens*r.PrefillMsPerToken + p.company(load)
 }
+
+// CostBehind is Cost where what the request itself waits and computes, wait(W) + prefill(U), is known as ownMs:
+//
+//	own + prefill(U) · (α + κ · decoding) + company · requests
+func (p PickPrice) CostBehind(ownMs float64, r LearntRates, load *InFlightLoad, uncached UncachedRequestTokens) float64 {
+	return ownMs + ownTokens(uncached)*p.others(load)*r.PrefillMsPerToken + p.company(load)
+}
+
+// others is what each ms of prefill takes from everyone else.
+func (p PickPrice) others(load *InFlightLoad) float64 {
+	return p.Alpha + p.Kappa*float64(max(0, load.Decoding))
+}
+
+func (p PickPrice) company(load *InFlightLoad) float64 {
+	return p.CompanyMs * float64(max(0, load.Requests))
+}
+
+func ownTokens(uncached UncachedRequestTokens) float64 { return float64(max(0, uncached)) }

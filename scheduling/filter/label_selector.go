@@ -15,6 +15,9 @@ func Types() []scheduling.PluginType {
 	return []scheduling.PluginType{labelSelectorType()}
 }
 
+// Predicted lists the filters that need a producer of latency predictions.
+func Predicted() []scheduling.PluginType { return []scheduling.PluginType{sloHeadroomTierType()} }
+
 // labelSelectorParameters are a Kubernetes label selector: every entry of both lists must hold.
 type labelSelectorParameters struct {
 	// MatchLabels are labels that an endpoint must have, with these values.

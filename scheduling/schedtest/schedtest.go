@@ -18,6 +18,7 @@ type Endpoint struct {
 	Uncached *scheduling.UncachedRequestTokens
 	Metrics  *scheduling.EngineMetrics
 	Rates    *scheduling.LearntRates
+	Latency  *scheduling.LatencyPrediction
 }
 
 // Table is what a test says of the endpoints. Its producers read it anew for every cycle.
@@ -28,6 +29,8 @@ type Table struct {
 	Prompt *scheduling.TokenizedPrompt
 	// Pressure is what is known of the pool; nil is unknown.
 	Pressure *scheduling.PoolPressure
+	// Objective is what the request asks of its latency; nil is nothing.
+	Objective *scheduling.LatencyObjective
 }
 
 // The plugin types that put a table's values into columns.
@@ -36,6 +39,8 @@ const (
 	EarlyType = "table-early"
 	// LateType produces the load, the uncached tokens, the rates and the pool's pressure, inside the critical section.
 	LateType = "table-late"
+	// LatencyType produces the latency predictions and the objective, inside the critical section.
+	LatencyType = "table-latency"
 )
 
 // Types are the producers of the table's values. They are the default producers of their data types.
@@ -72,6 +77,20 @@ func (t *Table) Types() []scheduling.PluginType {
 					uncached: scheduling.ProduceColumn[scheduling.UncachedRequestTokens](b),
 					rates:    scheduling.ProduceColumn[scheduling.LearntRates](b),
 					pressure: scheduling.ProduceValue[scheduling.PoolPressure](b),
+				}, nil
+			},
+		},
+		{
+			Type: LatencyType,
+			DefaultFor: []string{
+				scheduling.DataTypeOf[scheduling.LatencyPrediction](),
+				scheduling.DataTypeOf[scheduling.LatencyObjective](),
+			},
+			New: func(b *scheduling.Builder) (any, error) {
+				return &latency{
+					table:       t,
+					predictions: scheduling.ProduceColumn[scheduling.LatencyPrediction](b),
+					objective:   scheduling.ProduceValue[scheduling.LatencyObjective](b),
 				}, nil
 			},
 		},
@@ -116,6 +135,22 @@ func (p *late) Fill(c *scheduling.Cycle) {
 	}
 	if p.table.Pressure != nil {
 		p.pressure.In(c).Set(*p.table.Pressure)
+	}
+}
+
+type latency struct {
+	table       *Table
+	predictions scheduling.Key[scheduling.LatencyPrediction]
+	objective   scheduling.ValueKey[scheduling.LatencyObjective]
+}
+
+// Fill implements scheduling.Filler.
+func (p *latency) Fill(c *scheduling.Cycle) {
+	for i := range p.table.Endpoints {
+		set(p.predictions.In(c), i, p.table.Endpoints[i].Latency)
+	}
+	if p.table.Objective != nil {
+		p.objective.In(c).Set(*p.table.Objective)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/sluice-epp/sluice/scheduling/scorer"
 )
 
+func allScorers() []scheduling.PluginType { return append(scorer.Types(), scorer.Predicted()...) }
+
 // scoreCase is one table row of a scorer's test: endpoints in, raw scores out.
 type scoreCase struct {
 	name       string
@@ -26,7 +28,7 @@ func runScoreCases(t *testing.T, typ string, cases []scoreCase) {
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			table := schedtest.Table{Endpoints: tc.endpoints}
-			got := table.Scores(t, scorer.Types(), typ, tc.parameters, &tc.request)
+			got := table.Scores(t, allScorers(), typ, tc.parameters, &tc.request)
 			if diff := cmp.Diff(tc.want, got, cmpopts.EquateApprox(0, 1e-12)); diff != "" {
 				t.Errorf("scores (-want +got):\n%s", diff)
 			}
@@ -39,7 +41,7 @@ func buildError(typ, parameters string) error {
 	table := &schedtest.Table{}
 	cfg := schedtest.Config([]scheduling.Spec{{Name: typ, Type: typ, Path: "plugins[0]", Decode: schedtest.YAML(parameters)}},
 		typ, schedtest.First.Type)
-	types := append(append(table.Types(), scorer.Types()...), schedtest.First)
+	types := append(append(table.Types(), allScorers()...), schedtest.First)
 	s, err := scheduling.Build(types, cfg, nil)
 	if err == nil {
 		return s.Close()
@@ -73,6 +75,14 @@ func TestParameterRanges(t *testing.T) {
 		{"prefill-cost-scorer", "kappa: .nan", "parameters.kappa: must be between 0 and 1000, got NaN"},
 		{"prefill-cost-scorer", "{alpha: 0, kappa: 0, peakPrefillThroughput: 743}", ""},
 		{"prefill-cost-scorer", "alhpa: 2", "unknown field"},
+		{"latency-scorer", "{ttftWeight: 0, tpotWeight: 1}", ""},
+		{"latency-scorer", "tpotWeight: 0", ""},
+		{"latency-scorer", "ttftWeight: -1", "parameters.ttftWeight: must be between 0 and 1e+06, got -1"},
+		{"latency-scorer", "tpotWeight: .nan", "parameters.tpotWeight: must be between 0 and 1e+06, got NaN"},
+		{"latency-scorer", "tpotWeight: .inf", "got +Inf"},
+		{"latency-scorer", "{ttftWeight: 0, tpotWeight: 0}", "parameters.ttftWeight and parameters.tpotWeight are both 0"},
+		{"latency-scorer", "latencyPredictionInfoProducerName: nobody", `latencyPredictionInfoProducerName: unknown producer "nobody"`},
+		{"latency-scorer", "ttftWieght: 1", "unknown field"},
 		{"queue-scorer", "threshold: 2", "unknown field"},
 		{"queue-scorer", "engineMetricsProducerName: nobody", `engineMetricsProducerName: unknown producer "nobody"`},
 		{"kv-cache-utilization-scorer", "engineMetricsProducerName: table-early", ""},
@@ -108,7 +118,7 @@ func TestAllFaultsOfOnePlugin(t *testing.T) {
 
 func TestTypesAreDescribed(t *testing.T) {
 	seen := map[string]bool{}
-	for _, typ := range scorer.Types() {
+	for _, typ := range allScorers() {
 		if seen[typ.Type] {
 			t.Errorf("%s stands in the list twice", typ.Type)
 		}
@@ -131,6 +141,7 @@ func manyEndpoints(n int) *schedtest.Table {
 			Load:     &scheduling.InFlightLoad{Requests: int64(i), Tokens: int64(i * 100), Decoding: int64(i % 3)},
 			Uncached: schedtest.Ref(scheduling.UncachedRequestTokens(1600 - 16*(i%100))),
 			Metrics:  &scheduling.EngineMetrics{Known: scheduling.MetricsWaiting | scheduling.MetricsKVUsage, Waiting: float64(i)},
+			Latency:  &scheduling.LatencyPrediction{TTFTMs: float64(10 + i), TPOTMs: 20, TTFTHeadroomMs: float64(i - 50), TPOTHeadroomMs: 1},
 		}
 	}
 	return table
@@ -143,10 +154,10 @@ func TestScoresAllocateNothing(t *testing.T) {
 	}
 	table := manyEndpoints(100)
 	profile := []string{}
-	for _, typ := range scorer.Types() {
+	for _, typ := range allScorers() {
 		profile = append(profile, typ.Type)
 	}
-	s := table.Build(t, append(scorer.Types(), schedtest.First), nil, append(profile, schedtest.First.Type)...)
+	s := table.Build(t, append(allScorers(), schedtest.First), nil, append(profile, schedtest.First.Type)...)
 	c := table.Decide(t, s, &scheduling.Request{ID: 1})
 	plugins := make([]scheduling.Scorer, 0, len(profile))
 	for _, name := range profile {
@@ -156,9 +167,12 @@ func TestScoresAllocateNothing(t *testing.T) {
 		}
 		plugins = append(plugins, p)
 	}
+	table.Objective = &scheduling.LatencyObjective{TTFTMs: 100, TPOTMs: 40}
+	asking := table.Decide(t, s, &scheduling.Request{ID: 2})
 	if n := testing.AllocsPerRun(100, func() {
 		for i, p := range plugins {
 			p.Score(c, c.Candidates, c.Scores[i].Raw)
+			p.Score(asking, asking.Candidates, asking.Scores[i].Raw)
 		}
 	}); n != 0 {
 		t.Errorf("the scorers allocate %v times a request", n)

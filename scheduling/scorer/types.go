@@ -19,6 +19,9 @@ func Types() []scheduling.PluginType {
 	}
 }
 
+// Predicted lists the scorers that need a producer of latency predictions.
+func Predicted() []scheduling.PluginType { return []scheduling.PluginType{latencyType()} }
+
 // within checks a parameter's range, both ends included. It refuses what is not a number.
 func within(key string, value, low, high float64) error {
 	if value >= low && value <= high {

@@ -118,10 +118,6 @@ func TestStillToCome(t *testing.T) {
 	for _, later := range config.Later() {
 		onlyLater(t, faults(t, "plugins: [{type: "+later.Type+"}]\n"), "plugins[0]: type \""+later.Type+"\"")
 	}
-	for _, parameter := range []string{"ttftSource: latencyPredictor"} {
-		key, _, _ := strings.Cut(parameter, ":")
-		onlyLater(t, faults(t, "plugins: [{type: prefix-cache-affinity-filter, parameters: {"+parameter+"}}]\n"), "plugins[0].parameters."+key)
-	}
 }
 
 func TestBuiltInConfigurationRuns(t *testing.T) {
@@ -260,14 +256,14 @@ func TestC22_LedgerOverAProducerThatIsOff(t *testing.T) {
 // TestC22_LearntRatesOverAProducerThatIsOff: what prices work is wired to the ledger and to what learns that run, or refused by name.
 func TestC22_LearntRatesOverAProducerThatIsOff(t *testing.T) {
 	for text, want := range map[string]string{
-		"plugins:\n- {type: learnt-rates-producer, parameters: {inFlightLoadProducerName: nobody}}\n":                               `plugins[0].parameters.inFlightLoadProducerName: unknown producer "nobody"`,
-		"plugins:\n- {type: prefill-cost-scorer, parameters: {learntRatesProducerName: nobody}}\n":                                  `plugins[0].parameters.learntRatesProducerName: unknown producer "nobody"`,
-		"plugins:\n- {type: prefix-cache-affinity-filter, parameters: {penaltyMode: breakEven, learntRatesProducerName: nobody}}\n": `plugins[0].parameters.learntRatesProducerName: unknown producer "nobody"`,
-		"plugins:\n- type: learnt-rates-producer\n- {name: other, type: learnt-rates-producer}\n- type: prefill-cost-scorer\n":      "learntRatesProducerName",
-		"plugins:\n- {type: prefix-cache-affinity-filter, parameters: {penaltyMode: breakEven, ttftSource: latencyPredictor}}\n":    "ttftSource",
-		"plugins:\n- {type: learnt-rates-producer, parameters: {peakPrefillThroughput: 0}}\n":                                       "plugins[0].parameters.peakPrefillThroughput: must be > 0",
-		"plugins:\n- {type: prefill-cost-scorer, parameters: {peakPrefillThroughput: 0}}\n":                                         "plugins[0].parameters.peakPrefillThroughput: must be",
-		"plugins:\n- {type: prefix-cache-affinity-filter, parameters: {penaltyMode: breakeven}}\n":                                  `did you mean "breakEven"?`,
+		"plugins:\n- {type: learnt-rates-producer, parameters: {inFlightLoadProducerName: nobody}}\n":                                               `plugins[0].parameters.inFlightLoadProducerName: unknown producer "nobody"`,
+		"plugins:\n- {type: prefill-cost-scorer, parameters: {learntRatesProducerName: nobody}}\n":                                                  `plugins[0].parameters.learntRatesProducerName: unknown producer "nobody"`,
+		"plugins:\n- {type: prefix-cache-affinity-filter, parameters: {penaltyMode: breakEven, learntRatesProducerName: nobody}}\n":                 `plugins[0].parameters.learntRatesProducerName: unknown producer "nobody"`,
+		"plugins:\n- type: learnt-rates-producer\n- {name: other, type: learnt-rates-producer}\n- type: prefill-cost-scorer\n":                      "learntRatesProducerName",
+		"plugins:\n- {type: prefix-cache-affinity-filter, parameters: {ttftSource: latencyPredictor, latencyPredictionInfoProducerName: nobody}}\n": `plugins[0].parameters.latencyPredictionInfoProducerName: unknown producer "nobody"`,
+		"plugins:\n- {type: learnt-rates-producer, parameters: {peakPrefillThroughput: 0}}\n":                                                       "plugins[0].parameters.peakPrefillThroughput: must be > 0",
+		"plugins:\n- {type: prefill-cost-scorer, parameters: {peakPrefillThroughput: 0}}\n":                                                         "plugins[0].parameters.peakPrefillThroughput: must be",
+		"plugins:\n- {type: prefix-cache-affinity-filter, parameters: {penaltyMode: breakeven}}\n":                                                  `did you mean "breakEven"?`,
 	} {
 		if got := faults(t, text); !strings.Contains(got, want) {
 			t.Errorf("%s\ngot %s\nwant %s", text, got, want)

@@ -1,0 +1,56 @@
+package scheduling
+
+import "math"
+
+// Usable reports whether there is a prediction to compare at all: one that is absent, or whose TTFTMs is not a number, infinite
+// or not above 0, says nothing.
+func (p *LatencyPrediction) Usable() bool { return p != nil && usableTime(p.TTFTMs) }
+
+// FirstTokenMs is the predicted time to the first token, in ms; ok is false where there is none: the prediction is not
+// usable, or is of the time to the end of the response.
+func (p *LatencyPrediction) FirstTokenMs() (ms float64, ok bool) {
+	if !p.Usable() || p.WholeResponse {
+		return 0, false
+	}
+	return p.TTFTMs, true
+}
+
+// PerTokenMs is the predicted time per output token after the first, in ms; ok is false where there is none.
+func (p *LatencyPrediction) PerTokenMs() (ms float64, ok bool) {
+	if !p.Usable() || !usableTime(p.TPOTMs) {
+		return 0, false
+	}
+	return p.TPOTMs, true
+}
+
+func usableTime(ms float64) bool { return ms > 0 && !math.IsInf(ms, 1) }
+
+// Headroom is what a prediction leaves of an objective, each as a share of what is asked: 0.25 where the 90th percentile is a
+// quarter of the objective below it, negative where it is above it. NaN where it is not asked, or not known.
+type Headroom struct{ TTFT, TPOT float64 }
+
+// Known reports whether anything that is asked can be compared.
+func (h Headroom) Known() bool { return !math.IsNaN(h.TTFT) || !math.IsNaN(h.TPOT) }
+
+// Negative reports whether something that is asked is predicted to be exceeded.
+func (h Headroom) Negative() bool { return h.TTFT < 0 || h.TPOT < 0 } // false for NaN
+
+// HeadroomOf is what the prediction leaves of an objective.
+func (p *LatencyPrediction) HeadroomOf(o LatencyObjective) Headroom {
+	h := Headroom{TTFT: math.NaN(), TPOT: math.NaN()}
+	if _, ok := p.FirstTokenMs(); ok && o.TTFTMs > 0 {
+		h.TTFT = share(p.TTFTHeadroomMs, o.TTFTMs)
+	}
+	if _, ok := p.PerTokenMs(); ok && o.TPOTMs > 0 {
+		h.TPOT = share(p.TPOTHeadroomMs, o.TPOTMs)
+	}
+	return h
+}
+
+// share is NaN where the headroom is no number that can be compared.
+func share(headroom, objective float64) float64 {
+	if math.IsInf(headroom, 0) {
+		return math.NaN()
+	}
+	return headroom / objective
+}
