@@ -3,6 +3,7 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -27,6 +28,9 @@ type Config struct {
 	Seed uint64
 	// Shifts change engines in the middle of the run.
 	Shifts []Shift
+	// Noise is the standard deviation of the logarithm of what the time of each step is multiplied by, 0 to 1: real engines' steps
+	// do not take the same time twice.
+	Noise float64
 	// Stop ends the run early, with [ErrStopped], once it is closed. nil: nothing does.
 	Stop <-chan struct{}
 	// Pooled makes the engines share one KV cache of all their memory (see sim.NewPooled): a reference for what routing could
@@ -152,6 +156,9 @@ func (f *fleet) assemble() error {
 	if err := c.Sight.validate(); err != nil {
 		return err
 	}
+	if !(c.Noise >= 0 && c.Noise <= 1) {
+		return fmt.Errorf("noise: must be from 0 to 1, got %v", c.Noise)
+	}
 	for _, s := range c.Shifts {
 		if s.Engine < 0 || s.Engine >= len(c.Engines) || !(s.Slower > 0) {
 			return fmt.Errorf("shift %+v: want an engine from 0 to %d, and a factor above 0", s, len(c.Engines)-1)
@@ -260,7 +267,11 @@ func (f *fleet) run(e *engine) {
 		return
 	}
 	e.running = true
-	f.at(f.now+time.Duration(float64(end-f.now)*e.slower), e.step)
+	took := float64(end-f.now) * e.slower
+	if f.config.Noise > 0 {
+		took *= math.Exp(f.config.Noise * f.random.NormFloat64())
+	}
+	f.at(f.now+time.Duration(took), e.step)
 }
 
 // complete ends an engine's step.

@@ -131,6 +131,38 @@ func TestShift(t *testing.T) {
 	}
 }
 
+// Noise changes how long steps take, and not how long they take on average by more than its own square; without it nothing is drawn.
+func TestNoise(t *testing.T) {
+	run := func(noise float64) (r *fleet.Result) {
+		r, err := fleet.Run(fleet.Config{
+			Trace: poisson(2000, 2, 1), Engines: []sim.Params{params()}, Noise: noise,
+			NewPicker: func(*fleet.View) (fleet.Picker, error) { return &blind{engines: 1, told: map[int]string{}}, nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	plain, noisy := run(0), run(0.05)
+	if diff := cmp.Diff(noisy, run(0.05)); diff != "" {
+		t.Errorf("the same seed, another run: %s", diff)
+	}
+	var ratios []float64
+	sum := 0.0
+	for i, s := range noisy.Samples {
+		ratio := s.TTFT.Seconds() / plain.Samples[i].TTFT.Seconds()
+		ratios = append(ratios, ratio)
+		sum += ratio
+	}
+	mean, squares := sum/float64(len(ratios)), 0.0
+	for _, r := range ratios {
+		squares += (r - mean) * (r - mean)
+	}
+	if deviation := math.Sqrt(squares / float64(len(ratios))); math.Abs(mean-1) > 0.005 || math.Abs(deviation-0.05) > 0.005 {
+		t.Errorf("steps take %.4f ± %.4f of their time, want 1 ± 0.05", mean, deviation)
+	}
+}
+
 func average(all []time.Duration) time.Duration {
 	sum := time.Duration(0)
 	for _, d := range all {
@@ -182,6 +214,8 @@ func TestFaultsOfARun(t *testing.T) {
 		"loss":       func(c *fleet.Config) { c.Sight.EventLoss = math.NaN() },
 		"delay":      func(c *fleet.Config) { c.Sight.EventDelay = -1 },
 		"shift":      func(c *fleet.Config) { c.Shifts = []fleet.Shift{{Engine: 1, Slower: 1}} },
+		"noise":      func(c *fleet.Config) { c.Noise = math.NaN() },
+		"much noise": func(c *fleet.Config) { c.Noise = 1.1 },
 		"bad engine": func(c *fleet.Config) { c.Engines[0].BlockSize = 0 },
 		"picker fails": func(c *fleet.Config) {
 			c.NewPicker = func(*fleet.View) (fleet.Picker, error) { return nil, fmt.Errorf("no") }
