@@ -188,6 +188,19 @@ bench-go: ## Run the Go benchmarks
 bench-index: ## Measure the precise prefix index: look-ups, events, memory, one line a row
 	$(GO) run ./bench/index $(BENCHFLAGS)
 
+# TRACES is a folder with the public traces that bench/grids names; without it synthetic workloads stand alone. Samples over sockets
+# are taken first, for a minute; without an Envoy they are left out.
+.PHONY: bench-latency
+bench-latency: ## Measure how well latency is predicted, beside XGBoost on the same samples, a line a data set (TRACES=folder, BENCHFLAGS=-h; 10 minutes)
+	@case " $(BENCHFLAGS) " in *" -h "* | *" -help "* | *" --help "*) exec $(GO) run ./bench/latency -h;; esac; \
+	xgboost=$$(scripts/xgboost.sh); sockets="$(CURDIR)/bin/latency/taken.ndjson"; \
+	SLUICE_XGBOOST="$$xgboost" SLUICE_XGBOOST_REQUIRED=1 $(GO) test -count=1 ./bench/latency/... >&2; \
+	if envoy=$$(scripts/envoy.sh); then \
+	SLUICE_LATENCY_SAMPLES="$$sockets" SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=1 \
+	$(GO) test -count=1 -timeout 10m -run '^TestLatencySamples$$' ./test/simulation >&2; \
+	else sockets=; fi; \
+	exec $(GO) run ./bench/latency -traces "$(TRACES)" -python "$$xgboost" -sockets "$$sockets" $(BENCHFLAGS)
+
 ##### Tools, pinned in tools/
 
 $(TOOLS)/bin/golangci-lint: tools/go.mod tools/go.sum
