@@ -40,8 +40,10 @@ const (
 const (
 	maxPenaltyMs  = 24 * 60 * 60 * 1000
 	maxThroughput = 1e9
-	maxPrice      = 1000
 )
+
+// MaxPrice is the upper bound of alpha, kappa and decodePrice.
+const MaxPrice = 1000
 
 // Parameters are the filter's parameters. Three of them have a second spelling; Complete folds it into the first.
 type Parameters struct {
@@ -179,8 +181,8 @@ func (p *Parameters) validateKnobs() error {
 		case v == nil:
 		case p.PenaltyMode != ModeBreakEven:
 			errs = append(errs, fmt.Errorf("parameters.%s: only penaltyMode %s reads it, this one is %s", knob.name, ModeBreakEven, p.PenaltyMode))
-		case !(*v >= 0 && *v <= maxPrice):
-			errs = append(errs, fmt.Errorf("parameters.%s: must be from 0 to %d, got %v", knob.name, maxPrice, *v))
+		case !(*v >= 0 && *v <= MaxPrice):
+			errs = append(errs, fmt.Errorf("parameters.%s: must be from 0 to %d, got %v", knob.name, MaxPrice, *v))
 		}
 	}
 	return errors.Join(errs...)

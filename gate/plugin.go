@@ -22,6 +22,8 @@ type Filter struct {
 	// With latencyPredictor only.
 	predictions scheduling.Key[scheduling.LatencyPrediction]
 
+	settings scheduling.GateSettings // what reports say of the parameters
+
 	// With breakEven only.
 	uncached scheduling.Key[scheduling.UncachedRequestTokens]
 	pricing  scheduling.Pricing
@@ -60,9 +62,12 @@ func newFilter(b *scheduling.Builder) (any, error) {
 		g.predictions = scheduling.ConsumeColumn[scheduling.LatencyPrediction](
 			b, latencyProducerParameter, params.LatencyPredictionInfoProducerName)
 	}
+	g.settings.AffinityThreshold = g.tau
 	if g.rule.breakEven {
+		knobs := params.knobs()
+		g.settings.Prices = &knobs
 		g.uncached = scheduling.ConsumeColumn[scheduling.UncachedRequestTokens](b, "inFlightLoadProducerName", params.InFlightLoadProducerName)
-		g.pricing = scheduling.ConsumePricing(b, "learntRatesProducerName", params.LearntRatesProducerName, params.knobs())
+		g.pricing = scheduling.ConsumePricing(b, "learntRatesProducerName", params.LearntRatesProducerName, knobs)
 	}
 	return g, nil
 }
@@ -113,7 +118,7 @@ func (g *Filter) Filter(c *scheduling.Cycle, candidates scheduling.Set) {
 		return
 	}
 	report := g.rule.judge(sticky.best, other.best)
-	report.Filter = g.name
+	report.Filter, report.Settings = g.name, &g.settings
 	c.ReportGate(report)
 	if !released(report.Verdict) {
 		candidates.IntersectWith(kept)
@@ -133,7 +138,7 @@ func (g *Filter) report(v scheduling.GateVerdict) scheduling.GateReport {
 	return scheduling.GateReport{
 		Filter: g.name, Verdict: v,
 		GapMs: math.NaN(), GapTokens: math.NaN(), BarTokens: math.NaN(),
-		Sticky: -1, Other: -1,
+		Sticky: -1, Other: -1, Settings: &g.settings,
 	}
 }
 

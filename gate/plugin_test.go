@@ -74,6 +74,7 @@ func TestKeepsPinWhenGapBelowMatchedTokens(t *testing.T) {
 	want := scheduling.GateReport{
 		Filter: "gate", Verdict: scheduling.GateHeld,
 		GapTokens: 1000, BarTokens: 1440, GapMs: 1000.0 * 1000 / 15928, BarMs: 18000, Sticky: 0, Other: 1,
+		Settings: &scheduling.GateSettings{AffinityThreshold: 0.8},
 	}
 	if diff := cmp.Diff(want, report); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
@@ -209,6 +210,7 @@ func TestBothSidesAreTheirBestByTTFT(t *testing.T) {
 			want := scheduling.GateReport{
 				Filter: "gate", Verdict: test.verdict, Sticky: test.sticky, Other: test.other,
 				GapTokens: test.gap, GapMs: test.gap * 1000 / 15928, BarTokens: test.bar, BarMs: 18000,
+				Settings: &scheduling.GateSettings{AffinityThreshold: 0.8},
 			}
 			if diff := cmp.Diff(want, report); diff != "" {
 				t.Errorf("report (-want +got):\n%s", diff)
@@ -220,6 +222,7 @@ func TestBothSidesAreTheirBestByTTFT(t *testing.T) {
 func TestWithoutTwoSides(t *testing.T) {
 	none := scheduling.GateReport{
 		Filter: "gate", GapMs: math.NaN(), GapTokens: math.NaN(), BarTokens: math.NaN(), Sticky: -1, Other: -1,
+		Settings: &scheduling.GateSettings{AffinityThreshold: 0.8},
 	}
 	tests := map[string]struct {
 		endpoints []schedtest.Endpoint

@@ -201,4 +201,14 @@ type GateReport struct {
 	BarTokens float64
 	// Sticky and Other are the ordinals of the best endpoint of each side; -1 where there is none.
 	Sticky, Other int
+	// Settings are the gate's parameters that its comparison rests on; nil where it does not say. They never change.
+	Settings *GateSettings
+}
+
+// GateSettings are the parameters of a load gate that its comparison cannot be made again without.
+type GateSettings struct {
+	// AffinityThreshold is the share of the prompt from which on an endpoint is sticky.
+	AffinityThreshold float64
+	// Prices are those of a gate that breaks even; nil for every other one.
+	Prices *PriceKnobs
 }

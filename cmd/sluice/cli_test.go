@@ -195,7 +195,7 @@ func TestHelpSaysDefaults(t *testing.T) {
 		"engine": {"(default 127.0.0.1:8000)", "sluice engine --listen", "KV events:\n", "--[no-]kv-events ", "--kv-events-port=0 ",
 			"--kv-events-connect=HOST:PORT", "--kv-events-buffer=10000 ", "--[no-]render ", "--cpu-blocks=0 ", "docs/simulated-engine.md"},
 		"calibrate":    {"--timeout=5m ", "sluice calibrate --endpoint http://", "docs/gate.md", "label:KEY", "From a live engine:\n"},
-		"gate-report":  {"(default 1s,2s,5s,10s,18s)", "sluice gate-report --html", "docs/gate.md"},
+		"gate-report":  {"around the gaps in the log", "(default 1,3)", "sluice gate-report --html", "docs/gate.md"},
 		"serve":        {":9002)", "(default info)", "sluice serve --listen"},
 		"demo":         {"from 1 to 16", "sluice demo --envoy"},
 		"config check": {"- for standard input", "sluice config check -"},

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"time"
 
 	"golang.org/x/term"
 
+	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	"github.com/sluice-epp/sluice/cmd/sluice/display"
 	"github.com/sluice-epp/sluice/cmd/sluice/gatereport"
 	"github.com/sluice-epp/sluice/server/decisionlog"
@@ -18,11 +20,11 @@ import (
 type GateReportCommand struct {
 	Log []string `arg:"" name:"log" optional:"" help:"A decision log: files of JSON lines, gzipped or not, or of Parquet, and folders of them. - is standard input (JSON lines)."`
 
-	Behind        time.Duration   `help:"From which gap on an endpoint counts as far behind." default:"5s"`
-	Bar           []time.Duration `help:"Static bars to try: maxTTFTPenaltyMs. May be repeated." default:"1s,2s,5s,10s,18s" placeholder:"TIME"`
+	Behind        time.Duration   `help:"From which gap on an endpoint counts as far behind; by default what three of four gaps in the log stay below." placeholder:"TIME"`
+	Bar           []time.Duration `help:"Static bars to try: maxTTFTPenaltyMs. May be repeated. By default around the gaps in the log." placeholder:"TIME"`
 	Times         []int           `help:"Multiples of matchedTokens to try. May be repeated." default:"1,3" placeholder:"N"`
-	Threshold     float64         `help:"The gate's affinityThreshold, which records do not hold." default:"0.8"`
-	Peak          float64         `help:"The throughput that makes ms of tokens, in tokens per second; 0 takes what each record says, or 15928." default:"0"`
+	Threshold     float64         `help:"The gate's affinityThreshold where a record does not hold it." default:"0.8"`
+	Peak          float64         `help:"The throughput that makes ms of tokens, in tokens per second; 0 takes what each record says, or the prefill rate that the log holds, or 15928." default:"0"`
 	MatchProducer string          `help:"Where several producers fill in the prefix match: the one that the gate reads." placeholder:"NAME"`
 	LoadProducer  string          `help:"Where several fill in the load: the one that the gate reads." placeholder:"NAME"`
 	JSON          string          `name:"json" help:"Write all figures to a file, as JSON; - is the standard output." placeholder:"FILE"`
@@ -76,8 +78,92 @@ func (g *GateReportCommand) options() (gatereport.Options, error) {
 		o.Rules = append(o.Rules, gatereport.MatchedRule(n))
 	}
 	o.Rules = append(o.Rules, gatereport.BreakEvenRule())
-	err := o.Validate()
+	check := o
+	if g.Behind == 0 {
+		check.Behind = 1 // the log will say
+	}
+	err := check.Validate()
 	return o, err
+}
+
+// surveyed is how many decisions are read ahead of what cannot be read twice.
+const surveyed = 2000
+
+// suggest fills in what was not given by what the log holds, and returns the decisions, none of them lost.
+func (g *GateReportCommand) suggest(i *interrupts, reader *decisionlog.Reader, o *gatereport.Options) (iter.Seq2[*decisionv1.Decision, error], error) {
+	all := reader.Decisions(i)
+	if g.Behind != 0 && len(g.Bar) > 0 && g.Peak != 0 {
+		return all, nil
+	}
+	survey := all
+	if !readTwice(reader.Files()) {
+		survey, all = ahead(all, surveyed)
+	}
+	s, err := gatereport.Suggest(i, survey, *o)
+	if err != nil {
+		return nil, err
+	}
+	o.Learnt = s.Peak
+	if g.Behind == 0 {
+		o.Behind = s.BehindMs
+	}
+	if len(g.Bar) == 0 {
+		var bars []gatereport.Rule
+		for _, ms := range s.BarsMs {
+			bars = append(bars, gatereport.StaticRule(ms))
+		}
+		o.Rules = append(bars, o.Rules...)
+	}
+	return all, nil
+}
+
+func readTwice(files []string) bool {
+	for _, path := range files {
+		info, err := os.Stat(path)
+		if path == decisionlog.Stdin || err != nil || !info.Mode().IsRegular() {
+			return false
+		}
+	}
+	return true
+}
+
+// ahead reads the first n, and returns them and all of them; what is behind them is read once.
+func ahead(all iter.Seq2[*decisionv1.Decision, error], n int) (first, whole iter.Seq2[*decisionv1.Decision, error]) {
+	type row struct {
+		decision *decisionv1.Decision
+		err      error
+	}
+	var kept []row
+	next, stop := iter.Pull2(all)
+	for len(kept) < n {
+		d, err, ok := next()
+		if !ok {
+			break
+		}
+		kept = append(kept, row{d, err})
+	}
+	first = func(yield func(*decisionv1.Decision, error) bool) {
+		for _, r := range kept {
+			if !yield(r.decision, r.err) {
+				return
+			}
+		}
+	}
+	return first, func(yield func(*decisionv1.Decision, error) bool) {
+		defer stop()
+		for _, r := range kept {
+			if !yield(r.decision, r.err) {
+				return
+			}
+		}
+		kept = nil
+		for {
+			d, err, ok := next()
+			if !ok || !yield(d, err) {
+				return
+			}
+		}
+	}
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -96,7 +182,12 @@ func (g *GateReportCommand) Run(i *interrupts) error {
 		return err
 	}
 	stop := progress(i, "read", reader.Progress)
-	report, err := gatereport.Run(i, reader.Decisions(i), o)
+	decisions, err := g.suggest(i, reader, &o)
+	if err != nil {
+		stop()
+		return err
+	}
+	report, err := gatereport.Run(i, decisions, o)
 	stop()
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func TestGateReport(t *testing.T) {
 	gateLog(t, filepath.Join(folder, "a.jsonl"), 100, 200, 6000, 300)
 	gateLog(t, filepath.Join(folder, "b.jsonl"), 400, 7000)
 	html, figures := filepath.Join(folder, "gate.html"), filepath.Join(folder, "gate.json")
-	code, stdout, stderr := asProcess(t, "gate-report", folder, "--bar", "6500ms", "--html", html, "--json", figures)
+	code, stdout, stderr := asProcess(t, "gate-report", folder, "--bar", "6500ms", "--behind", "5s", "--html", html, "--json", figures)
 	for _, want := range []string{"6 decisions", "affinity (bar 18 s, 1000 tok/s)", "p50 300, p90 7,000", "2 of 6, 33.3 %", "static 6.5 s", "matchedTokens ×3", "breakEven"} {
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("exit %d, said %q, no %q in\n%s", code, stderr, want, stdout)
@@ -119,6 +119,31 @@ func TestGateReportFails(t *testing.T) {
 		}
 		if code != exitFailure || !strings.Contains(stderr, want) || stdout != "" {
 			t.Errorf("%s: exit %d, printed %q, said %q, want %q", args, code, stdout, stderr, want)
+		}
+	}
+}
+
+// Without bars and a distance given, those that are looked at are the log's own, from files and from what is read once.
+func TestGateReportFollowsTheLog(t *testing.T) {
+	for gap, want := range map[int64][]string{20: {"static 10 ms", "static 20 ms", "static 40 ms", "≥ 20 ms"}, 60_000: {"static 30 s", "static 60 s", "static 120 s", "≥ 60 s"}} {
+		log := filepath.Join(t.TempDir(), "a.jsonl")
+		gateLog(t, log, gap, gap, gap)
+		in, err := os.Open(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "gate-report", "-")
+		cmd.Env, cmd.Stdin = append(os.Environ(), asCommand+"=1"), in
+		piped, err := cmd.CombinedOutput()
+		code, stdout, stderr := asProcess(t, "gate-report", log)
+		if err != nil || code != 0 || string(piped) != stdout {
+			t.Fatalf("%v, exit %d, said %q, printed\n%s\nand of a pipe\n%s", err, code, stderr, stdout, piped)
+		}
+		for _, w := range append(want, "pinned    3 of 3, 100.0 %") {
+			if !strings.Contains(stdout, w) {
+				t.Errorf("gaps of %d ms: no %q in\n%s", gap, w, stdout)
+			}
 		}
 	}
 }

@@ -151,7 +151,7 @@ func addOutcome(d *decisionv1.Decision, c *scheduling.Cycle) {
 }
 
 func gateOf(g *scheduling.GateReport) *decisionv1.GateReport {
-	return &decisionv1.GateReport{
+	to := &decisionv1.GateReport{
 		Filter:    g.Filter,
 		Verdict:   decisionv1.GateVerdict(g.Verdict) + decisionv1.GateVerdict_GATE_VERDICT_NONE,
 		GapMs:     number(g.GapMs),
@@ -161,6 +161,22 @@ func gateOf(g *scheduling.GateReport) *decisionv1.GateReport {
 		Sticky:    ordinal(g.Sticky),
 		Other:     ordinal(g.Other),
 	}
+	if s := g.Settings; s != nil {
+		to.AffinityThreshold = copied(&s.AffinityThreshold)
+		if p := s.Prices; p != nil {
+			to.Alpha, to.Kappa, to.DecodePrice = copied(p.Alpha), copied(p.Kappa), copied(&p.DecodePrice)
+		}
+	}
+	return to
+}
+
+// copied is a number that a record may keep.
+func copied(v *float64) *float64 {
+	if v == nil {
+		return nil
+	}
+	own := *v
+	return &own
 }
 
 func number(v float64) *float64 {

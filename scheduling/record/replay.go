@@ -40,7 +40,24 @@ func Replay(s *scheduling.Scheduler, d *decisionv1.Decision, configHash string) 
 	again.Request.BlockHashes = slices.Clone(from.GetBlockHashes())
 	again.Request.HashBlockTokens, again.Request.HashesText, again.Request.HashesCut = from.GetHashBlockTokens(), from.GetHashesText(), from.GetHashesCut()
 	again.Request.HashSeed, again.Request.Session = from.GetHashSeed(), from.GetSession()
+	forget(again, d)
 	return again, nil
+}
+
+// forget leaves out the gates' settings where the recorded decision is of a version that did not write them, so that they are no
+// difference.
+func forget(again, d *decisionv1.Decision) {
+	for _, g := range d.GetGates() {
+		if g.AffinityThreshold != nil {
+			return
+		}
+	}
+	if len(d.GetGates()) == 0 {
+		return
+	}
+	for _, g := range again.GetGates() {
+		g.AffinityThreshold, g.Alpha, g.Kappa, g.DecodePrice = nil, nil, nil, nil
+	}
 }
 
 // restoreAll makes a cycle what it was when the recorded decision was about to be made.

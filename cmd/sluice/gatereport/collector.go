@@ -14,10 +14,12 @@ import (
 
 // Options say what is looked for.
 type Options struct {
-	// Threshold is the gates' affinityThreshold, which records do not hold.
+	// Threshold is the gates' affinityThreshold where a record does not hold it.
 	Threshold float64
 	// Peak is the throughput, in tokens per second, that turns tokens into ms; 0 takes that of the record.
 	Peak float64
+	// Learnt is that for records whose ms are by learnt rates, or which have none; 0 takes the default of the gate.
+	Learnt float64
 	// Behind is from which gap on, in ms, an endpoint counts as far behind.
 	Behind float64
 	// Rules are the gates to try.
@@ -36,13 +38,25 @@ func (o *Options) Validate() error {
 	}
 	check(o.Threshold > 0 && o.Threshold <= 1, "threshold: must be above 0 and at most 1, got %v", o.Threshold)
 	check(o.Peak >= 0 && o.Peak <= 1e9, "peak: must be from 0 to 1e9 tokens per second, got %v", o.Peak)
+	check(o.Learnt >= 0 && o.Learnt <= 1e9, "learnt: must be from 0 to 1e9 tokens per second, got %v", o.Learnt)
 	check(o.Behind > 0 && !math.IsInf(o.Behind, 1), "behind: must be above 0, got %v ms", o.Behind)
 	for _, r := range o.Rules {
-		if _, err := newTrial(r, 0.8, 1); err != nil {
+		if _, err := newTrial(r, plain(0.8, 1)); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// fallback is the throughput where a record says none.
+func (o *Options) fallback() float64 {
+	switch {
+	case o.Peak > 0:
+		return o.Peak
+	case o.Learnt > 0:
+		return o.Learnt
+	}
+	return gate.DefaultPeakPrefillThroughput
 }
 
 // Steps are the gaps, in ms, for which the share of pinned decisions is told.
@@ -50,9 +64,10 @@ var Steps = []float64{100, 200, 500, 1000, 2000, 3000, 5000, 7500, 10_000, 15_00
 
 // Collector reads decisions one after the other and keeps what the report needs, in bounded memory.
 type Collector struct {
+	survey
 	options  Options
-	trials   map[float64][]*trial // by throughput
-	first    float64              // throughput that was met
+	trials   map[setting][]*trial
+	first    setting // that was met
 	gates    map[string]*section
 	order    []string
 	skipped  map[string]uint64
@@ -61,7 +76,7 @@ type Collector struct {
 	configs  seen[string]
 }
 
-// maxTrials bounds the throughputs for which gates are tried.
+// maxTrials bounds the settings for which gates are tried.
 const maxTrials = 8
 
 // maxGates bounds the gates that are told apart.
@@ -75,7 +90,7 @@ func New(o Options) (*Collector, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	return &Collector{options: o, trials: map[float64][]*trial{}, gates: map[string]*section{}, skipped: map[string]uint64{}}, nil
+	return &Collector{options: o, trials: map[setting][]*trial{}, gates: map[string]*section{}, skipped: map[string]uint64{}}, nil
 }
 
 // section is what is kept of one gate.
@@ -93,6 +108,8 @@ type section struct {
 	same, checked uint64 // decisions whose comparison came out of the columns as it is recorded
 	outcomes      []outcome
 	priced        bool // it broke even by learnt rates: bars and rates are each request's own
+	unsaid        bool // it broke even by prices that are not in its records
+	said          bool // its settings are in all of its records
 	hash          string
 	even          bool // it does so under the configuration with that hash
 }
@@ -160,24 +177,21 @@ func (c *Collector) gate(v *view, name string, g *decisionv1.GateReport) error {
 	}
 	recorded := g != nil && g.GapTokens != nil && g.GapMs != nil
 	candidates := v.before(name)
-	peak, even := c.options.Peak, false
+	in, even := settingOf(&c.options, g), false
 	if recorded {
 		var err error
 		if even, err = c.brokeEven(s, v, g, candidates); err != nil {
 			return err
 		}
-	}
-	if peak == 0 {
-		peak = gate.DefaultPeakPrefillThroughput
-		if !even { // else the record's ms are by rates that differ each time
-			peak = peakOf(g)
+		if !even && c.options.Peak == 0 { // else the record's ms are by rates that differ each time
+			in.peak = peakOf(g)
 		}
 	}
-	trials, peak, err := c.trialsFor(peak)
+	trials, in, err := c.trialsFor(in)
 	if err != nil {
 		return err
 	}
-	seen := judged{view: v, recorded: g, peak: peak}
+	seen := judged{view: v, recorded: g, peak: in.peak}
 	seen.reference, seen.sticky = trials[0].judge(v, candidates) // it never releases, and says what there is to compare
 	if recorded && !even {
 		s.checked++
@@ -185,6 +199,7 @@ func (c *Collector) gate(v *view, name string, g *decisionv1.GateReport) error {
 			s.same++
 		}
 	}
+	c.survey.add(&seen, even || g == nil)
 	s.count(&c.options, &seen)
 	if !seen.compared() {
 		return nil
@@ -207,27 +222,27 @@ func peakOf(g *decisionv1.GateReport) float64 {
 	return gate.DefaultPeakPrefillThroughput
 }
 
-// trialsFor are the gates for a throughput, and that which they have: the first one where there are too many.
-func (c *Collector) trialsFor(peak float64) ([]*trial, float64, error) {
+// trialsFor are the gates for a setting, and that which they have: the first one where there are too many.
+func (c *Collector) trialsFor(in setting) ([]*trial, setting, error) {
 	if len(c.trials) == 0 {
-		c.first = peak
+		c.first = in
 	}
-	if c.trials[peak] == nil && len(c.trials) >= maxTrials {
-		peak = c.first
+	if c.trials[in] == nil && len(c.trials) >= maxTrials {
+		in = c.first
 	}
-	if all := c.trials[peak]; all != nil {
-		return all, peak, nil
+	if all := c.trials[in]; all != nil {
+		return all, in, nil
 	}
 	var all []*trial
 	for _, r := range append([]Rule{StaticRule(0), BreakEvenRule()}, c.options.Rules...) {
-		t, err := newTrial(r, c.options.Threshold, peak)
+		t, err := newTrial(r, in)
 		if err != nil {
-			return nil, 0, err
+			return nil, in, err
 		}
 		all = append(all, t)
 	}
-	c.trials[peak] = all
-	return all, peak, nil
+	c.trials[in] = all
+	return all, in, nil
 }
 
 // judged is what a gate compared in a decision.
@@ -259,16 +274,22 @@ func (j *judged) gap() (ms, tokens float64, ok bool) {
 }
 
 // brokeEven reports whether a gate compared costs by learnt rates, as breakEven does, and then checks what it recorded with what
-// the columns say: it ranks endpoints by another figure than the other modes. A record does not name the mode; what shows it is
-// the verdict, or a comparison that comes out so, there or in an earlier decision under the same configuration.
+// the columns say: it ranks endpoints by another figure than the other modes. Its prices in the record show it. A record without
+// settings does not name the mode; what shows it then is the verdict, or a comparison that comes out so, there or in an earlier
+// decision under the same configuration.
 func (c *Collector) brokeEven(s *section, v *view, g *decisionv1.GateReport, candidates []int) (bool, error) {
 	if hash := v.decision.GetConfigHash(); hash != s.hash {
 		s.hash, s.even = hash, false
 	}
-	if len(v.rates) == 0 {
+	known := g.AffinityThreshold != nil
+	s.said = known && (s.said || s.checked == 0)
+	if known {
+		s.even = g.DecodePrice != nil
+	}
+	if !known && len(v.rates) == 0 || known && !s.even {
 		return false, nil
 	}
-	trials, _, err := c.trialsFor(gate.DefaultPeakPrefillThroughput)
+	trials, _, err := c.trialsFor(settingOf(&c.options, g))
 	if err != nil {
 		return false, err
 	}
@@ -277,6 +298,7 @@ func (c *Collector) brokeEven(s *section, v *view, g *decisionv1.GateReport, can
 	s.even = s.even || same || verdict(g) == scheduling.GateReleasedBreakEven.String()
 	if s.even {
 		s.priced = true
+		s.unsaid = s.unsaid || !known
 		s.checked++
 		if same {
 			s.same++

@@ -26,7 +26,7 @@ func NewComparer(threshold float64, matchProducer, loadProducer string) (*Compar
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	t, err := newTrial(StaticRule(0), threshold, 1)
+	t, err := newTrial(StaticRule(0), plain(threshold, 1))
 	return &Comparer{options: o, trial: t}, err
 }
 

@@ -194,11 +194,15 @@ func TestWithoutAGate(t *testing.T) {
 	}
 }
 
-// A threshold that is not the gate's shows.
+// A threshold that is not the gate's shows where records do not say the gate's; where they do, it takes no part.
 func TestWrongThresholdIsSaid(t *testing.T) {
 	o := options()
 	o.Threshold = 0.95
-	r := reportOn(t, fixtureLog(t), o)
+	all := fixtureLog(t)
+	if g := reportOn(t, all, o).Gates[0]; g.Reconstructed != 702 || g.WhatIf[0].Compared != 702 {
+		t.Errorf("with settings: %d of %d, what-if over %d", g.Reconstructed, g.Checked, g.WhatIf[0].Compared)
+	}
+	r := reportOn(t, withoutSettings(all), o)
 	if g := r.Gates[0]; g.Reconstructed != 0 || g.Compared != 702 || g.WhatIf[0].Compared != 0 {
 		t.Errorf("%d of %d, what-if over %d", g.Reconstructed, g.Checked, g.WhatIf[0].Compared)
 	}
@@ -410,4 +414,14 @@ func TestPlotAndTableAgree(t *testing.T) {
 	if released := float64(g.WhatIf[0].Released) / float64(g.Compared); released < 0.05 || math.Abs(1-below-released) > 0.02 {
 		t.Errorf("the table releases %v, the plot %v", released, 1-below)
 	}
+}
+
+// withoutSettings are records as versions wrote them that did not say the gate's settings.
+func withoutSettings(all []*decisionv1.Decision) []*decisionv1.Decision {
+	for _, d := range all {
+		for _, g := range d.GetGates() {
+			g.AffinityThreshold, g.Alpha, g.Kappa, g.DecodePrice = nil, nil, nil, nil
+		}
+	}
+	return all
 }

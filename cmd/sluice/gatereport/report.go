@@ -207,13 +207,11 @@ func (c *Collector) notes(r *Report) []string {
 		}
 		if g.Checked > 0 && g.Reconstructed*100 < g.Checked*99 {
 			notes = append(notes, fmt.Sprintf("%s: in %d of %d decisions the recorded columns give another comparison than the gate made. "+
-				"Is its affinityThreshold %v (--threshold), and are its producers those chosen? Where it breaks even, are its prices the defaults? "+
-				"The what-if rests on the columns.",
-				g.Name, g.Checked-g.Reconstructed, g.Checked, r.Threshold))
+				"%sThe what-if rests on the columns.", g.Name, g.Checked-g.Reconstructed, g.Checked, c.gates[g.Name].doubts(r.Threshold)))
 		}
 		if s := c.gates[g.Name]; s.priced {
 			notes = append(notes, g.Name+": gaps in ms are by the rates that had been learnt, where the gate broke even by them; its bar is another one each time. "+
-				"The static bars are tried at 15,928 tokens per second, or at --peak.")
+				c.options.throughputWords())
 		} else if s.bars.more || len(s.bars.values) > 1 {
 			notes = append(notes, g.Name+": its bar changed within the log; the shares are over all of it.")
 		}
@@ -232,6 +230,30 @@ func (c *Collector) notes(r *Report) []string {
 		notes = append(notes, "No decision could be looked at.")
 	}
 	return notes
+}
+
+// throughputWords say which throughput makes ms of tokens where a record's own does not.
+func (o *Options) throughputWords() string {
+	from := "the default, since the log holds no measured rates and no --peak is given"
+	switch {
+	case o.Peak > 0:
+		from = "as --peak says"
+	case o.Learnt > 0:
+		from = "the median of the prefill rates that the log holds"
+	}
+	return fmt.Sprintf("The static bars are tried at %s tokens per second, %s.", whole(o.fallback()), from)
+}
+
+// doubts ask what may be wrong of a gate whose records do not say it.
+func (s *section) doubts(threshold float64) string {
+	if s.said {
+		return "Are its producers those chosen (--match-producer, --load-producer)? "
+	}
+	words := fmt.Sprintf("Is its affinityThreshold %v (--threshold), and are its producers those chosen? ", threshold)
+	if s.unsaid {
+		words += "Where it breaks even, are its prices the defaults? "
+	}
+	return words
 }
 
 // WriteJSON writes a report.

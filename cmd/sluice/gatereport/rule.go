@@ -3,6 +3,7 @@ package gatereport
 import (
 	"fmt"
 
+	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	"github.com/sluice-epp/sluice/gate"
 	"github.com/sluice-epp/sluice/scheduling"
 )
@@ -55,12 +56,58 @@ func (first) Pick(_ *scheduling.Cycle, candidates scheduling.Set, _ []float64, p
 	return picks
 }
 
-// newTrial builds a rule's gate for a throughput in tokens per second.
-func newTrial(r Rule, threshold, peak float64) (*trial, error) {
-	t := &trial{rule: r, recorded: &recorded{}, fixed: scheduling.FixedRates(peak)}
+// setting is what of a gate's parameters comes from the decisions.
+type setting struct {
+	threshold, peak float64
+	// alpha, kappa and decodePrice are those of a gate that breaks even, where its record says them; else unset.
+	alpha, kappa, decodePrice float64
+}
+
+const unset = -1.0
+
+func plain(threshold, peak float64) setting { return setting{threshold, peak, unset, unset, unset} }
+
+// settingOf is what a record says, as far as it can be, and else the options; g may be nil.
+func settingOf(o *Options, g *decisionv1.GateReport) setting {
+	in := plain(o.Threshold, o.fallback())
+	if g == nil || g.AffinityThreshold == nil {
+		return in
+	}
+	if t := g.GetAffinityThreshold(); t > 0 && t <= 1 {
+		in.threshold = t
+	}
+	for _, price := range []struct {
+		to   *float64
+		from *float64
+	}{{&in.alpha, g.Alpha}, {&in.kappa, g.Kappa}, {&in.decodePrice, g.DecodePrice}} {
+		if v := price.from; v != nil && *v >= 0 && *v <= gate.MaxPrice {
+			*price.to = *v
+		}
+	}
+	return in
+}
+
+// prices are the parameters of a gate that breaks even.
+func (in setting) prices(p *gate.Parameters) {
+	for _, price := range []struct {
+		to   **float64
+		from float64
+	}{{&p.Alpha, in.alpha}, {&p.Kappa, in.kappa}, {&p.DecodePrice, in.decodePrice}} {
+		if price.from >= 0 {
+			*price.to = &price.from
+		}
+	}
+}
+
+// newTrial builds a rule's gate for a setting.
+func newTrial(r Rule, in setting) (*trial, error) {
+	t := &trial{rule: r, recorded: &recorded{}, fixed: scheduling.FixedRates(in.peak)}
 	never := 0.0
 	p := r.Parameters
-	p.AffinityThreshold, p.ExplorationProbability, p.PeakPrefillThroughput = &threshold, &never, peak
+	p.AffinityThreshold, p.ExplorationProbability, p.PeakPrefillThroughput = &in.threshold, &never, in.peak
+	if p.PenaltyMode == gate.ModeBreakEven {
+		in.prices(&p)
+	}
 	p.PrefixMatchInfoProducerName, p.InFlightLoadProducerName, p.LearntRatesProducerName = "", "", ""
 	types := []scheduling.PluginType{
 		gate.Type(),

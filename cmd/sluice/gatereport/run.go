@@ -15,19 +15,26 @@ func Run(ctx context.Context, decisions iter.Seq2[*decisionv1.Decision, error], 
 	if err != nil {
 		return nil, err
 	}
+	if err := c.addAll(ctx, decisions); err != nil {
+		return nil, err
+	}
+	return c.Report(), nil
+}
+
+func (c *Collector) addAll(ctx context.Context, decisions iter.Seq2[*decisionv1.Decision, error]) error {
 	for d, err := range decisions {
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 		if skip := new(decisionlog.Skip); errors.As(err, &skip) {
 			c.Skip(skip.Reason)
 			continue
 		} else if err != nil {
-			return nil, err
+			return err
 		}
 		if err := c.Add(d); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return c.Report(), nil
+	return nil
 }

@@ -34,6 +34,7 @@ type view struct {
 	load     map[int]scheduling.InFlightLoad
 	uncached map[int]scheduling.UncachedRequestTokens
 	rates    map[int]scheduling.LearntRates
+	measured map[int]bool // whether the rates are more than the constants
 	pressure *scheduling.PoolPressure
 }
 
@@ -55,7 +56,7 @@ func (v *view) addPrices(ordinal int, c *decisionv1.Candidate, loads string) {
 	}
 	for _, m := range c.GetLearntRates() {
 		if r := (scheduling.LearntRates{PrefillMsPerToken: m.GetPrefillMsPerToken(), WaitMsPerToken: m.GetWaitMsPerToken()}); r.PrefillMsPerToken > 0 {
-			v.rates[ordinal] = r
+			v.rates[ordinal], v.measured[ordinal] = r, m.GetConfidence() > 0
 		}
 	}
 }
@@ -94,7 +95,7 @@ func viewOf(d *decisionv1.Decision, o *Options) (v *view, skip string) {
 	}
 	v = &view{
 		decision: d, match: map[int]scheduling.PrefixCacheMatchInfo{}, load: map[int]scheduling.InFlightLoad{}, pressure: pressureOf(d),
-		uncached: map[int]scheduling.UncachedRequestTokens{}, rates: map[int]scheduling.LearntRates{},
+		uncached: map[int]scheduling.UncachedRequestTokens{}, rates: map[int]scheduling.LearntRates{}, measured: map[int]bool{},
 	}
 	v.request.ID, v.request.Model = d.GetId(), d.GetRequest().GetModel()
 	var endpoints []*scheduling.Endpoint

@@ -1772,7 +1772,15 @@ type GateReport struct {
 	// The ordinal of the best sticky endpoint.
 	Sticky *uint32 `protobuf:"varint,7,opt,name=sticky,proto3,oneof" json:"sticky,omitempty"`
 	// The ordinal of the best other endpoint.
-	Other         *uint32 `protobuf:"varint,8,opt,name=other,proto3,oneof" json:"other,omitempty"`
+	Other *uint32 `protobuf:"varint,8,opt,name=other,proto3,oneof" json:"other,omitempty"`
+	// The gate's affinityThreshold. Absent in records of versions that did not write it, and so is all below.
+	AffinityThreshold *float64 `protobuf:"fixed64,9,opt,name=affinity_threshold,json=affinityThreshold,proto3,oneof" json:"affinity_threshold,omitempty"`
+	// The configured alpha and kappa of a gate that breaks even; absent where they follow from pool_pressures.
+	Alpha *float64 `protobuf:"fixed64,10,opt,name=alpha,proto3,oneof" json:"alpha,omitempty"`
+	// See alpha.
+	Kappa *float64 `protobuf:"fixed64,11,opt,name=kappa,proto3,oneof" json:"kappa,omitempty"`
+	// The decodePrice of a gate that breaks even; absent for every other one.
+	DecodePrice   *float64 `protobuf:"fixed64,12,opt,name=decode_price,json=decodePrice,proto3,oneof" json:"decode_price,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1859,6 +1867,34 @@ func (x *GateReport) GetSticky() uint32 {
 func (x *GateReport) GetOther() uint32 {
 	if x != nil && x.Other != nil {
 		return *x.Other
+	}
+	return 0
+}
+
+func (x *GateReport) GetAffinityThreshold() float64 {
+	if x != nil && x.AffinityThreshold != nil {
+		return *x.AffinityThreshold
+	}
+	return 0
+}
+
+func (x *GateReport) GetAlpha() float64 {
+	if x != nil && x.Alpha != nil {
+		return *x.Alpha
+	}
+	return 0
+}
+
+func (x *GateReport) GetKappa() float64 {
+	if x != nil && x.Kappa != nil {
+		return *x.Kappa
+	}
+	return 0
+}
+
+func (x *GateReport) GetDecodePrice() float64 {
+	if x != nil && x.DecodePrice != nil {
+		return *x.DecodePrice
 	}
 	return 0
 }
@@ -2174,7 +2210,7 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"FilterStep\x12\x16\n" +
 	"\x06filter\x18\x01 \x01(\tR\x06filter\x12\x12\n" +
-	"\x04left\x18\x02 \x01(\rR\x04left\"\xe0\x02\n" +
+	"\x04left\x18\x02 \x01(\rR\x04left\"\xae\x04\n" +
 	"\n" +
 	"GateReport\x12\x16\n" +
 	"\x06filter\x18\x01 \x01(\tR\x06filter\x129\n" +
@@ -2186,13 +2222,22 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"bar_tokens\x18\x06 \x01(\x01H\x03R\tbarTokens\x88\x01\x01\x12\x1b\n" +
 	"\x06sticky\x18\a \x01(\rH\x04R\x06sticky\x88\x01\x01\x12\x19\n" +
-	"\x05other\x18\b \x01(\rH\x05R\x05other\x88\x01\x01B\t\n" +
+	"\x05other\x18\b \x01(\rH\x05R\x05other\x88\x01\x01\x122\n" +
+	"\x12affinity_threshold\x18\t \x01(\x01H\x06R\x11affinityThreshold\x88\x01\x01\x12\x19\n" +
+	"\x05alpha\x18\n" +
+	" \x01(\x01H\aR\x05alpha\x88\x01\x01\x12\x19\n" +
+	"\x05kappa\x18\v \x01(\x01H\bR\x05kappa\x88\x01\x01\x12&\n" +
+	"\fdecode_price\x18\f \x01(\x01H\tR\vdecodePrice\x88\x01\x01B\t\n" +
 	"\a_gap_msB\r\n" +
 	"\v_gap_tokensB\t\n" +
 	"\a_bar_msB\r\n" +
 	"\v_bar_tokensB\t\n" +
 	"\a_stickyB\b\n" +
-	"\x06_other\"4\n" +
+	"\x06_otherB\x15\n" +
+	"\x13_affinity_thresholdB\b\n" +
+	"\x06_alphaB\b\n" +
+	"\x06_kappaB\x0f\n" +
+	"\r_decode_price\"4\n" +
 	"\x06Scorer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\"\xdb\x02\n" +
