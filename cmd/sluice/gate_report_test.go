@@ -132,10 +132,10 @@ func TestGateReportFollowsTheLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer in.Close()
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "gate-report", "-")
 		cmd.Env, cmd.Stdin = append(os.Environ(), asCommand+"=1"), in
 		piped, err := cmd.CombinedOutput()
+		in.Close()
 		code, stdout, stderr := asProcess(t, "gate-report", log)
 		if err != nil || code != 0 || string(piped) != stdout {
 			t.Fatalf("%v, exit %d, said %q, printed\n%s\nand of a pipe\n%s", err, code, stderr, stdout, piped)
