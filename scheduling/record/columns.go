@@ -53,8 +53,9 @@ var codecs = map[string]codec{
 		(*decisionv1.Candidate).GetLearntRates,
 		func(e *decisionv1.Candidate, m *decisionv1.LearntRates) { e.LearntRates = append(e.LearntRates, m) },
 		ratesTo, ratesFrom),
-	scheduling.DataTypeOf[scheduling.TokenizedPrompt](): {write: writePrompt, read: readPrompt},
-	scheduling.DataTypeOf[scheduling.PoolPressure]():    {write: writePressure, read: readPressure},
+	scheduling.DataTypeOf[scheduling.TokenizedPrompt]():  {write: writePrompt, read: readPrompt},
+	scheduling.DataTypeOf[scheduling.PoolPressure]():     {write: writePressure, read: readPressure},
+	scheduling.DataTypeOf[scheduling.LatencyObjective](): {write: writeObjective, read: readObjective},
 }
 
 // produced is a message that names its producer.
@@ -150,11 +151,40 @@ func uncachedFrom(m *decisionv1.UncachedRequestTokens) scheduling.UncachedReques
 }
 
 func predictionTo(v scheduling.LatencyPrediction, producer string) *decisionv1.LatencyPrediction {
-	return &decisionv1.LatencyPrediction{Producer: producer, TtftMs: v.TTFTMs, TpotMs: v.TPOTMs, Confidence: v.Confidence}
+	return &decisionv1.LatencyPrediction{
+		Producer: producer, TtftMs: v.TTFTMs, TpotMs: v.TPOTMs, Confidence: v.Confidence,
+		TtftP90Ms: v.TTFTP90Ms, TpotP90Ms: v.TPOTP90Ms, TtftHeadroomMs: v.TTFTHeadroomMs, TpotHeadroomMs: v.TPOTHeadroomMs,
+		WaitMs: v.WaitMs, PrefillMs: v.PrefillMs, Residual: v.Residual, WholeResponse: v.WholeResponse,
+	}
 }
 
 func predictionFrom(m *decisionv1.LatencyPrediction) scheduling.LatencyPrediction {
-	return scheduling.LatencyPrediction{TTFTMs: m.GetTtftMs(), TPOTMs: m.GetTpotMs(), Confidence: m.GetConfidence()}
+	return scheduling.LatencyPrediction{
+		TTFTMs: m.GetTtftMs(), TPOTMs: m.GetTpotMs(), Confidence: m.GetConfidence(),
+		TTFTP90Ms: m.GetTtftP90Ms(), TPOTP90Ms: m.GetTpotP90Ms(),
+		TTFTHeadroomMs: m.GetTtftHeadroomMs(), TPOTHeadroomMs: m.GetTpotHeadroomMs(),
+		WaitMs: m.GetWaitMs(), PrefillMs: m.GetPrefillMs(), Residual: m.GetResidual(), WholeResponse: m.GetWholeResponse(),
+	}
+}
+
+func writeObjective(d *decisionv1.Decision, producer string, c *scheduling.Cycle, from scheduling.ColumnInfo) {
+	if v, ok := scheduling.ValueAt[scheduling.LatencyObjective](c, from).Get(); ok {
+		d.Request.LatencyObjectives = append(d.Request.LatencyObjectives, &decisionv1.LatencyObjective{
+			Producer: producer, TtftMs: v.TTFTMs, TpotMs: v.TPOTMs,
+		})
+	}
+}
+
+func readObjective(d *decisionv1.Decision, producer string, c *scheduling.Cycle, to scheduling.ColumnInfo) {
+	value := scheduling.ValueAt[scheduling.LatencyObjective](c, to)
+	if value == nil {
+		return
+	}
+	for _, m := range d.GetRequest().GetLatencyObjectives() {
+		if m.GetProducer() == producer {
+			value.Set(scheduling.LatencyObjective{TTFTMs: m.GetTtftMs(), TPOTMs: m.GetTpotMs()})
+		}
+	}
 }
 
 // EngineMetrics is what an engine said as records have it; producer is empty where it is the only one of its kind.

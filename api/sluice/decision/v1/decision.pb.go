@@ -542,9 +542,11 @@ type Request struct {
 	// The id of the seed: hashes under different seeds do not compare.
 	HashSeed string `protobuf:"bytes,13,opt,name=hash_seed,json=hashSeed,proto3" json:"hash_seed,omitempty"`
 	// The seeded hash of the session that the client named in the header x-session-id, where hashes are recorded; else 0.
-	Session       uint64 `protobuf:"fixed64,14,opt,name=session,proto3" json:"session,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Session uint64 `protobuf:"fixed64,14,opt,name=session,proto3" json:"session,omitempty"`
+	// What it asks of its latency, one per producer; empty where it asks nothing.
+	LatencyObjectives []*LatencyObjective `protobuf:"bytes,15,rep,name=latency_objectives,json=latencyObjectives,proto3" json:"latency_objectives,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Request) Reset() {
@@ -673,6 +675,13 @@ func (x *Request) GetSession() uint64 {
 		return x.Session
 	}
 	return 0
+}
+
+func (x *Request) GetLatencyObjectives() []*LatencyObjective {
+	if x != nil {
+		return x.LatencyObjectives
+	}
+	return nil
 }
 
 // TokenizedPrompt is the prompt's length in tokens.
@@ -1319,12 +1328,30 @@ type LatencyPrediction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The producer; empty where it is the only one of its kind.
 	Producer string `protobuf:"bytes,1,opt,name=producer,proto3" json:"producer,omitempty"`
-	// The time to the first token, in ms.
+	// The time from the pick to the first token, in ms: half of such requests take longer. Where whole_response is set, to the
+	// end of the response.
 	TtftMs float64 `protobuf:"fixed64,2,opt,name=ttft_ms,json=ttftMs,proto3" json:"ttft_ms,omitempty"`
-	// The time per output token after the first, in ms.
+	// The time per output token after the first, in ms; 0 where it is not predicted.
 	TpotMs float64 `protobuf:"fixed64,3,opt,name=tpot_ms,json=tpotMs,proto3" json:"tpot_ms,omitempty"`
-	// How far the prediction can be trusted, 0 to 1.
-	Confidence    float64 `protobuf:"fixed64,4,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	// How far the prediction is measured rather than assumed, 0 to 1.
+	Confidence float64 `protobuf:"fixed64,4,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	// What nine of ten such requests stay below, in ms; 0 where it is not predicted.
+	TtftP90Ms float64 `protobuf:"fixed64,5,opt,name=ttft_p90_ms,json=ttftP90Ms,proto3" json:"ttft_p90_ms,omitempty"`
+	// The same per output token.
+	TpotP90Ms float64 `protobuf:"fixed64,6,opt,name=tpot_p90_ms,json=tpotP90Ms,proto3" json:"tpot_p90_ms,omitempty"`
+	// By how much the 90th percentile stays below what the request asks, in ms; negative where it exceeds it, 0 where nothing is
+	// asked.
+	TtftHeadroomMs float64 `protobuf:"fixed64,7,opt,name=ttft_headroom_ms,json=ttftHeadroomMs,proto3" json:"ttft_headroom_ms,omitempty"`
+	// The same per output token.
+	TpotHeadroomMs float64 `protobuf:"fixed64,8,opt,name=tpot_headroom_ms,json=tpotHeadroomMs,proto3" json:"tpot_headroom_ms,omitempty"`
+	// The part of ttft_ms that the work ahead makes, in ms: ttft_ms = (wait_ms + prefill_ms) * residual.
+	WaitMs float64 `protobuf:"fixed64,9,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	// The part that the request's own prompt makes, in ms.
+	PrefillMs float64 `protobuf:"fixed64,10,opt,name=prefill_ms,json=prefillMs,proto3" json:"prefill_ms,omitempty"`
+	// The factor that comes on top of both.
+	Residual float64 `protobuf:"fixed64,11,opt,name=residual,proto3" json:"residual,omitempty"`
+	// Whether ttft_ms is the time to the end of the response: the producer was told that answers are not streamed.
+	WholeResponse bool `protobuf:"varint,12,opt,name=whole_response,json=wholeResponse,proto3" json:"whole_response,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1387,6 +1414,126 @@ func (x *LatencyPrediction) GetConfidence() float64 {
 	return 0
 }
 
+func (x *LatencyPrediction) GetTtftP90Ms() float64 {
+	if x != nil {
+		return x.TtftP90Ms
+	}
+	return 0
+}
+
+func (x *LatencyPrediction) GetTpotP90Ms() float64 {
+	if x != nil {
+		return x.TpotP90Ms
+	}
+	return 0
+}
+
+func (x *LatencyPrediction) GetTtftHeadroomMs() float64 {
+	if x != nil {
+		return x.TtftHeadroomMs
+	}
+	return 0
+}
+
+func (x *LatencyPrediction) GetTpotHeadroomMs() float64 {
+	if x != nil {
+		return x.TpotHeadroomMs
+	}
+	return 0
+}
+
+func (x *LatencyPrediction) GetWaitMs() float64 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+func (x *LatencyPrediction) GetPrefillMs() float64 {
+	if x != nil {
+		return x.PrefillMs
+	}
+	return 0
+}
+
+func (x *LatencyPrediction) GetResidual() float64 {
+	if x != nil {
+		return x.Residual
+	}
+	return 0
+}
+
+func (x *LatencyPrediction) GetWholeResponse() bool {
+	if x != nil {
+		return x.WholeResponse
+	}
+	return false
+}
+
+// LatencyObjective is what a request asks of its latency.
+type LatencyObjective struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The producer; empty where it is the only one of its kind.
+	Producer string `protobuf:"bytes,1,opt,name=producer,proto3" json:"producer,omitempty"`
+	// The longest time to the first token, in ms; 0 where the request does not say.
+	TtftMs float64 `protobuf:"fixed64,2,opt,name=ttft_ms,json=ttftMs,proto3" json:"ttft_ms,omitempty"`
+	// The longest time per output token after the first, in ms; 0 where the request does not say.
+	TpotMs        float64 `protobuf:"fixed64,3,opt,name=tpot_ms,json=tpotMs,proto3" json:"tpot_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LatencyObjective) Reset() {
+	*x = LatencyObjective{}
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LatencyObjective) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LatencyObjective) ProtoMessage() {}
+
+func (x *LatencyObjective) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LatencyObjective.ProtoReflect.Descriptor instead.
+func (*LatencyObjective) Descriptor() ([]byte, []int) {
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *LatencyObjective) GetProducer() string {
+	if x != nil {
+		return x.Producer
+	}
+	return ""
+}
+
+func (x *LatencyObjective) GetTtftMs() float64 {
+	if x != nil {
+		return x.TtftMs
+	}
+	return 0
+}
+
+func (x *LatencyObjective) GetTpotMs() float64 {
+	if x != nil {
+		return x.TpotMs
+	}
+	return 0
+}
+
 // ColdRank orders the considered endpoints by when each last got a request of which no endpoint held anything.
 type ColdRank struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1400,7 +1547,7 @@ type ColdRank struct {
 
 func (x *ColdRank) Reset() {
 	*x = ColdRank{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[10]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1559,7 @@ func (x *ColdRank) String() string {
 func (*ColdRank) ProtoMessage() {}
 
 func (x *ColdRank) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[10]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1572,7 @@ func (x *ColdRank) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ColdRank.ProtoReflect.Descriptor instead.
 func (*ColdRank) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{10}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ColdRank) GetProducer() string {
@@ -1453,7 +1600,7 @@ type Ejection struct {
 
 func (x *Ejection) Reset() {
 	*x = Ejection{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[11]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1612,7 @@ func (x *Ejection) String() string {
 func (*Ejection) ProtoMessage() {}
 
 func (x *Ejection) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[11]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1625,7 @@ func (x *Ejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ejection.ProtoReflect.Descriptor instead.
 func (*Ejection) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{11}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Ejection) GetProducer() string {
@@ -1505,7 +1652,7 @@ type LearntRates struct {
 
 func (x *LearntRates) Reset() {
 	*x = LearntRates{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[12]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1664,7 @@ func (x *LearntRates) String() string {
 func (*LearntRates) ProtoMessage() {}
 
 func (x *LearntRates) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[12]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1677,7 @@ func (x *LearntRates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearntRates.ProtoReflect.Descriptor instead.
 func (*LearntRates) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{12}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LearntRates) GetProducer() string {
@@ -1581,7 +1728,7 @@ type PoolPressure struct {
 
 func (x *PoolPressure) Reset() {
 	*x = PoolPressure{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1740,7 @@ func (x *PoolPressure) String() string {
 func (*PoolPressure) ProtoMessage() {}
 
 func (x *PoolPressure) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1753,7 @@ func (x *PoolPressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolPressure.ProtoReflect.Descriptor instead.
 func (*PoolPressure) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{13}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PoolPressure) GetProducer() string {
@@ -1657,7 +1804,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +1816,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +1829,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{14}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Fault) GetProducer() string {
@@ -1712,7 +1859,7 @@ type FilterStep struct {
 
 func (x *FilterStep) Reset() {
 	*x = FilterStep{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1724,7 +1871,7 @@ func (x *FilterStep) String() string {
 func (*FilterStep) ProtoMessage() {}
 
 func (x *FilterStep) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1737,7 +1884,7 @@ func (x *FilterStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilterStep.ProtoReflect.Descriptor instead.
 func (*FilterStep) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{15}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *FilterStep) GetFilter() string {
@@ -1787,7 +1934,7 @@ type GateReport struct {
 
 func (x *GateReport) Reset() {
 	*x = GateReport{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[16]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +1946,7 @@ func (x *GateReport) String() string {
 func (*GateReport) ProtoMessage() {}
 
 func (x *GateReport) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[16]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +1959,7 @@ func (x *GateReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GateReport.ProtoReflect.Descriptor instead.
 func (*GateReport) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{16}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GateReport) GetFilter() string {
@@ -1912,7 +2059,7 @@ type Scorer struct {
 
 func (x *Scorer) Reset() {
 	*x = Scorer{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[17]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +2071,7 @@ func (x *Scorer) String() string {
 func (*Scorer) ProtoMessage() {}
 
 func (x *Scorer) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[17]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2084,7 @@ func (x *Scorer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scorer.ProtoReflect.Descriptor instead.
 func (*Scorer) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{17}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Scorer) GetName() string {
@@ -1979,7 +2126,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[18]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2138,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[18]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2151,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{18}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Outcome) GetReason() string {
@@ -2094,7 +2241,7 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"label_keys\x18\x13 \x03(\tR\tlabelKeys\x12G\n" +
 	"\x0epool_pressures\x18\x14 \x03(\v2 .sluice.decision.v1.PoolPressureR\rpoolPressuresB\x13\n" +
-	"\x11_runner_up_margin\"\x96\x04\n" +
+	"\x11_runner_up_margin\"\xeb\x04\n" +
 	"\aRequest\x12;\n" +
 	"\toperation\x18\x01 \x01(\x0e2\x1d.sluice.decision.v1.OperationR\toperation\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12!\n" +
@@ -2113,7 +2260,8 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"hashes_cut\x18\f \x01(\bR\thashesCut\x12\x1b\n" +
 	"\thash_seed\x18\r \x01(\tR\bhashSeed\x12\x18\n" +
-	"\asession\x18\x0e \x01(\x06R\asession\"\x83\x01\n" +
+	"\asession\x18\x0e \x01(\x06R\asession\x12S\n" +
+	"\x12latency_objectives\x18\x0f \x03(\v2$.sluice.decision.v1.LatencyObjectiveR\x11latencyObjectives\"\x83\x01\n" +
 	"\x0fTokenizedPrompt\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x16\n" +
 	"\x06tokens\x18\x02 \x01(\x04R\x06tokens\x12\x14\n" +
@@ -2175,14 +2323,28 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\b_waitingB\n" +
 	"\n" +
 	"\b_runningB\v\n" +
-	"\t_kv_usage\"\x81\x01\n" +
+	"\t_kv_usage\"\x90\x03\n" +
 	"\x11LatencyPrediction\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x17\n" +
 	"\attft_ms\x18\x02 \x01(\x01R\x06ttftMs\x12\x17\n" +
 	"\atpot_ms\x18\x03 \x01(\x01R\x06tpotMs\x12\x1e\n" +
 	"\n" +
 	"confidence\x18\x04 \x01(\x01R\n" +
-	"confidence\":\n" +
+	"confidence\x12\x1e\n" +
+	"\vttft_p90_ms\x18\x05 \x01(\x01R\tttftP90Ms\x12\x1e\n" +
+	"\vtpot_p90_ms\x18\x06 \x01(\x01R\ttpotP90Ms\x12(\n" +
+	"\x10ttft_headroom_ms\x18\a \x01(\x01R\x0ettftHeadroomMs\x12(\n" +
+	"\x10tpot_headroom_ms\x18\b \x01(\x01R\x0etpotHeadroomMs\x12\x17\n" +
+	"\await_ms\x18\t \x01(\x01R\x06waitMs\x12\x1d\n" +
+	"\n" +
+	"prefill_ms\x18\n" +
+	" \x01(\x01R\tprefillMs\x12\x1a\n" +
+	"\bresidual\x18\v \x01(\x01R\bresidual\x12%\n" +
+	"\x0ewhole_response\x18\f \x01(\bR\rwholeResponse\"`\n" +
+	"\x10LatencyObjective\x12\x1a\n" +
+	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x17\n" +
+	"\attft_ms\x18\x02 \x01(\x01R\x06ttftMs\x12\x17\n" +
+	"\atpot_ms\x18\x03 \x01(\x01R\x06tpotMs\":\n" +
 	"\bColdRank\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x03R\x04rank\"&\n" +
@@ -2298,7 +2460,7 @@ func file_sluice_decision_v1_decision_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_decision_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_sluice_decision_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_sluice_decision_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_sluice_decision_v1_decision_proto_goTypes = []any{
 	(Operation)(0),                // 0: sluice.decision.v1.Operation
 	(EndpointState)(0),            // 1: sluice.decision.v1.EndpointState
@@ -2314,46 +2476,48 @@ var file_sluice_decision_v1_decision_proto_goTypes = []any{
 	(*UncachedRequestTokens)(nil), // 11: sluice.decision.v1.UncachedRequestTokens
 	(*EngineMetrics)(nil),         // 12: sluice.decision.v1.EngineMetrics
 	(*LatencyPrediction)(nil),     // 13: sluice.decision.v1.LatencyPrediction
-	(*ColdRank)(nil),              // 14: sluice.decision.v1.ColdRank
-	(*Ejection)(nil),              // 15: sluice.decision.v1.Ejection
-	(*LearntRates)(nil),           // 16: sluice.decision.v1.LearntRates
-	(*PoolPressure)(nil),          // 17: sluice.decision.v1.PoolPressure
-	(*Fault)(nil),                 // 18: sluice.decision.v1.Fault
-	(*FilterStep)(nil),            // 19: sluice.decision.v1.FilterStep
-	(*GateReport)(nil),            // 20: sluice.decision.v1.GateReport
-	(*Scorer)(nil),                // 21: sluice.decision.v1.Scorer
-	(*Outcome)(nil),               // 22: sluice.decision.v1.Outcome
-	nil,                           // 23: sluice.decision.v1.Candidate.LabelsEntry
+	(*LatencyObjective)(nil),      // 14: sluice.decision.v1.LatencyObjective
+	(*ColdRank)(nil),              // 15: sluice.decision.v1.ColdRank
+	(*Ejection)(nil),              // 16: sluice.decision.v1.Ejection
+	(*LearntRates)(nil),           // 17: sluice.decision.v1.LearntRates
+	(*PoolPressure)(nil),          // 18: sluice.decision.v1.PoolPressure
+	(*Fault)(nil),                 // 19: sluice.decision.v1.Fault
+	(*FilterStep)(nil),            // 20: sluice.decision.v1.FilterStep
+	(*GateReport)(nil),            // 21: sluice.decision.v1.GateReport
+	(*Scorer)(nil),                // 22: sluice.decision.v1.Scorer
+	(*Outcome)(nil),               // 23: sluice.decision.v1.Outcome
+	nil,                           // 24: sluice.decision.v1.Candidate.LabelsEntry
 }
 var file_sluice_decision_v1_decision_proto_depIdxs = []int32{
 	5,  // 0: sluice.decision.v1.Decision.request:type_name -> sluice.decision.v1.Request
 	7,  // 1: sluice.decision.v1.Decision.columns:type_name -> sluice.decision.v1.Column
 	8,  // 2: sluice.decision.v1.Decision.candidates:type_name -> sluice.decision.v1.Candidate
-	18, // 3: sluice.decision.v1.Decision.faults:type_name -> sluice.decision.v1.Fault
-	19, // 4: sluice.decision.v1.Decision.filter_steps:type_name -> sluice.decision.v1.FilterStep
-	20, // 5: sluice.decision.v1.Decision.gates:type_name -> sluice.decision.v1.GateReport
-	21, // 6: sluice.decision.v1.Decision.scorers:type_name -> sluice.decision.v1.Scorer
-	22, // 7: sluice.decision.v1.Decision.outcome:type_name -> sluice.decision.v1.Outcome
-	17, // 8: sluice.decision.v1.Decision.pool_pressures:type_name -> sluice.decision.v1.PoolPressure
+	19, // 3: sluice.decision.v1.Decision.faults:type_name -> sluice.decision.v1.Fault
+	20, // 4: sluice.decision.v1.Decision.filter_steps:type_name -> sluice.decision.v1.FilterStep
+	21, // 5: sluice.decision.v1.Decision.gates:type_name -> sluice.decision.v1.GateReport
+	22, // 6: sluice.decision.v1.Decision.scorers:type_name -> sluice.decision.v1.Scorer
+	23, // 7: sluice.decision.v1.Decision.outcome:type_name -> sluice.decision.v1.Outcome
+	18, // 8: sluice.decision.v1.Decision.pool_pressures:type_name -> sluice.decision.v1.PoolPressure
 	0,  // 9: sluice.decision.v1.Request.operation:type_name -> sluice.decision.v1.Operation
 	6,  // 10: sluice.decision.v1.Request.tokenized_prompts:type_name -> sluice.decision.v1.TokenizedPrompt
-	1,  // 11: sluice.decision.v1.Candidate.state:type_name -> sluice.decision.v1.EndpointState
-	23, // 12: sluice.decision.v1.Candidate.labels:type_name -> sluice.decision.v1.Candidate.LabelsEntry
-	2,  // 13: sluice.decision.v1.Candidate.exclusion:type_name -> sluice.decision.v1.Exclusion
-	9,  // 14: sluice.decision.v1.Candidate.prefix_cache_matches:type_name -> sluice.decision.v1.PrefixCacheMatch
-	10, // 15: sluice.decision.v1.Candidate.in_flight_loads:type_name -> sluice.decision.v1.InFlightLoad
-	11, // 16: sluice.decision.v1.Candidate.uncached_request_tokens:type_name -> sluice.decision.v1.UncachedRequestTokens
-	12, // 17: sluice.decision.v1.Candidate.engine_metrics:type_name -> sluice.decision.v1.EngineMetrics
-	13, // 18: sluice.decision.v1.Candidate.latency_predictions:type_name -> sluice.decision.v1.LatencyPrediction
-	14, // 19: sluice.decision.v1.Candidate.cold_ranks:type_name -> sluice.decision.v1.ColdRank
-	15, // 20: sluice.decision.v1.Candidate.ejections:type_name -> sluice.decision.v1.Ejection
-	16, // 21: sluice.decision.v1.Candidate.learnt_rates:type_name -> sluice.decision.v1.LearntRates
-	3,  // 22: sluice.decision.v1.GateReport.verdict:type_name -> sluice.decision.v1.GateVerdict
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	14, // 11: sluice.decision.v1.Request.latency_objectives:type_name -> sluice.decision.v1.LatencyObjective
+	1,  // 12: sluice.decision.v1.Candidate.state:type_name -> sluice.decision.v1.EndpointState
+	24, // 13: sluice.decision.v1.Candidate.labels:type_name -> sluice.decision.v1.Candidate.LabelsEntry
+	2,  // 14: sluice.decision.v1.Candidate.exclusion:type_name -> sluice.decision.v1.Exclusion
+	9,  // 15: sluice.decision.v1.Candidate.prefix_cache_matches:type_name -> sluice.decision.v1.PrefixCacheMatch
+	10, // 16: sluice.decision.v1.Candidate.in_flight_loads:type_name -> sluice.decision.v1.InFlightLoad
+	11, // 17: sluice.decision.v1.Candidate.uncached_request_tokens:type_name -> sluice.decision.v1.UncachedRequestTokens
+	12, // 18: sluice.decision.v1.Candidate.engine_metrics:type_name -> sluice.decision.v1.EngineMetrics
+	13, // 19: sluice.decision.v1.Candidate.latency_predictions:type_name -> sluice.decision.v1.LatencyPrediction
+	15, // 20: sluice.decision.v1.Candidate.cold_ranks:type_name -> sluice.decision.v1.ColdRank
+	16, // 21: sluice.decision.v1.Candidate.ejections:type_name -> sluice.decision.v1.Ejection
+	17, // 22: sluice.decision.v1.Candidate.learnt_rates:type_name -> sluice.decision.v1.LearntRates
+	3,  // 23: sluice.decision.v1.GateReport.verdict:type_name -> sluice.decision.v1.GateVerdict
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_sluice_decision_v1_decision_proto_init() }
@@ -2363,15 +2527,15 @@ func file_sluice_decision_v1_decision_proto_init() {
 	}
 	file_sluice_decision_v1_decision_proto_msgTypes[0].OneofWrappers = []any{}
 	file_sluice_decision_v1_decision_proto_msgTypes[8].OneofWrappers = []any{}
-	file_sluice_decision_v1_decision_proto_msgTypes[16].OneofWrappers = []any{}
-	file_sluice_decision_v1_decision_proto_msgTypes[18].OneofWrappers = []any{}
+	file_sluice_decision_v1_decision_proto_msgTypes[17].OneofWrappers = []any{}
+	file_sluice_decision_v1_decision_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_decision_v1_decision_proto_rawDesc), len(file_sluice_decision_v1_decision_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
