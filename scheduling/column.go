@@ -32,6 +32,13 @@ func (c *Column[T]) Set(ordinal int, value T) {
 	c.present.Add(ordinal)
 }
 
+// Put gives an endpoint a value that is written where it stays, without a copy: it returns it, with whatever is left there of
+// another cycle. The ordinal must be one of the cycle's snapshot.
+func (c *Column[T]) Put(ordinal int) *T {
+	c.present.Add(ordinal)
+	return &c.values[ordinal]
+}
+
 // Unset makes an endpoint's value absent.
 func (c *Column[T]) Unset(ordinal int) { c.present.Remove(ordinal) }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-epp/sluice/cache/precise"
 	"github.com/sluice-epp/sluice/cache/tokens"
 	"github.com/sluice-epp/sluice/gate"
+	"github.com/sluice-epp/sluice/load/latency"
 	"github.com/sluice-epp/sluice/load/ledger"
 	"github.com/sluice-epp/sluice/load/metrics"
 	"github.com/sluice-epp/sluice/load/outlier"
@@ -62,6 +63,7 @@ func Plugins(e Environment) []scheduling.PluginType {
 			}),
 			ledger.Type(),
 			rates.Type(),
+			latency.Type(),
 			outlier.Type(outlier.Options{Logger: e.Logger, Registerer: e.Registerer}),
 			gate.Type(),
 		},

@@ -18,6 +18,43 @@ type input struct {
 	metrics  *scheduling.EngineMetrics
 }
 
+// inputs are where a cycle has them.
+type inputs struct {
+	tokens    float64
+	match     *scheduling.Column[scheduling.PrefixCacheMatchInfo]
+	load      *scheduling.Column[scheduling.InFlightLoad]
+	uncached  *scheduling.Column[scheduling.UncachedRequestTokens]
+	metrics   *scheduling.Column[scheduling.EngineMetrics]
+	endpoints []*scheduling.Instance[endpoint]
+	last      input
+}
+
+// inputs finds a cycle's. The caller holds mu.
+func (p *Plugin) inputs(c *scheduling.Cycle) inputs {
+	prompt, _ := p.prompt.In(c).Get()
+	return inputs{
+		tokens: float64(max(0, prompt.Count)), match: p.match.In(c), load: p.load.In(c), uncached: p.uncached.In(c), metrics: p.metrics.In(c),
+		endpoints: p.known.endpoints.All(),
+	}
+}
+
+// of is an endpoint's input, valid until the next call.
+func (a *inputs) of(ordinal int) *input {
+	in := &a.last
+	*in = input{tokens: a.tokens, uncached: a.tokens, metrics: a.metrics.At(ordinal)}
+	if own := a.uncached.At(ordinal); own != nil {
+		in.uncached = float64(max(0, *own))
+		in.tokens = max(in.tokens, in.uncached)
+	}
+	if info := a.match.At(ordinal); info != nil {
+		in.score = info.Score()
+	}
+	if load := a.load.At(ordinal); load != nil {
+		in.requests, in.inFlight = float64(max(0, load.Requests)), float64(max(0, load.Tokens))
+	}
+	return in
+}
+
 // The terms of a TTFT. They are those of an engine's steps: a step takes a time of its own, and time for each token that it computes,
 // for each pair of tokens that attend to each other, and for each request that decodes and its context.
 const (
@@ -33,9 +70,6 @@ const (
 	ttftOverdue            // ms that the request at the head takes longer than it should
 	ttftTerms
 )
-
-// firstOfWait and those after it are what the endpoint is busy with; those before are the request's own.
-const firstOfWait = ttftAhead
 
 // stepTokens is what an engine computes in a step at most (vLLM's max_num_batched_tokens on large cards).
 const stepTokens = 8192
@@ -88,23 +122,25 @@ func tpotPrior(perMs float64) []term {
 	}
 }
 
-// What trees look at, beside what the linear model says.
+// What trees look at, beside what the linear model says. They only compare, so that no value has to be scaled.
 const (
-	seesLinear   = iota // log of the linear model's TTFT
+	seesLinear   = iota // the linear model's TTFT, in ms
 	seesWait            // the part of it that is the endpoint's
-	seesTokens          // log of the prompt's tokens
-	seesUncached        // log of the uncached ones
-	seesAhead           // log of those ahead
+	seesTokens          // the prompt's tokens
+	seesUncached        // the uncached ones
+	seesAhead           // those ahead
+	seesRequests        // requests in flight, by the ledger
+	seesInFlight        // their tokens, by the same
 	seesQueue           // requests before their first token
 	seesDecoding        // requests after it
-	seesContext         // log of the prompts' tokens of those that decode
-	seesHeld            // log of those of all in flight
-	seesOverdue         // log of ttftOverdue
-	seesStepLeft        // ms
+	seesContext         // tokens that those attend to
+	seesHeld            // the same and the prompts of the others
+	seesOverdue         // ttftOverdue
+	seesStepLeft        // ttftStepLeft
 	seesWaiting         // requests that wait, by the engine's metrics; -1: unknown
 	seesRunning         // requests that run, by the same
 	seesKVUsage         // share of the KV cache that is used, by the same
-	seesAge             // log of the age of the metrics, in ms
+	seesAge             // age of the metrics, in ms
 	seesScore           // prefix_cache_score
 	seesTPOT            // the TPOT that is predicted, in ms
 	sights
@@ -117,13 +153,16 @@ type sight [sights]float32
 func (w *work) fillTTFT(x *terms, now time.Duration, in *input, msPerToken float64) {
 	ahead, pairs, overdue := w.ahead(now, msPerToken)
 	decoding := float64(w.decoding)
-	steps := math.Ceil((ahead + in.uncached) / max(1, stepTokens-decoding))
+	steps := max(1, math.Ceil((ahead+in.uncached)/max(1, stepTokens-decoding)))
 	x[ttftBase] = 1
 	x[ttftOwn], x[ttftOwnPairs] = in.uncached, pairsOf(in.tokens, in.uncached)
 	x[ttftAhead], x[ttftAheadPairs] = ahead, pairs
-	x[ttftSteps], x[ttftStepSeqs], x[ttftStepContext] = max(0, steps-1), steps*decoding, steps*w.context
+	x[ttftSteps], x[ttftStepSeqs], x[ttftStepContext] = steps-1, steps*decoding, steps*w.contextTokens()
 	x[ttftStepLeft], x[ttftOverdue] = 0, overdue
-	if len(w.queue) == 0 && w.decoding > 0 {
+	switch {
+	case len(w.queue) > 0:
+		x[ttftStepLeft] = max(0, ms(w.since-now))
+	case w.decoding > 0:
 		x[ttftStepLeft] = w.steps.left(now)
 	}
 }
@@ -132,34 +171,36 @@ func (w *work) fillTTFT(x *terms, now time.Duration, in *input, msPerToken float
 func (w *work) fillTPOT(x *terms, now time.Duration, in *input) {
 	x[tpotBase] = 1
 	x[tpotSeqs] = float64(w.decoding + len(w.queue) + 1)
-	x[tpotContext] = w.context + in.tokens
+	x[tpotContext] = w.contextTokens() + in.tokens
 	x[tpotAhead] = w.tokens + in.uncached
 	x[tpotPrefill] = w.flow.now(now)
 }
 
 // fillSight gathers what trees look at.
-func (w *work) fillSight(z *sight, in *input, x *terms, linear, wait, tpot float64) {
-	z[seesLinear] = float32(math.Log(linear))
-	z[seesWait] = float32(wait / linear)
-	z[seesTokens], z[seesUncached] = logOf(in.tokens), logOf(in.uncached)
-	z[seesAhead] = logOf(x[ttftAhead])
-	z[seesQueue], z[seesDecoding] = float32(len(w.queue)), float32(w.decoding)
-	z[seesContext], z[seesHeld] = logOf(w.context), logOf(w.context+w.held)
-	z[seesOverdue], z[seesStepLeft] = logOf(x[ttftOverdue]), float32(x[ttftStepLeft])
-	z[seesScore], z[seesTPOT] = float32(in.score), float32(tpot)
-	z[seesWaiting], z[seesRunning], z[seesKVUsage], z[seesAge] = -1, -1, -1, -1
-	if m := in.metrics; m != nil {
-		z[seesAge] = logOf(m.AgeMs)
-		if m.Has(scheduling.MetricsWaiting) {
-			z[seesWaiting] = float32(m.Waiting)
-		}
-		if m.Has(scheduling.MetricsRunning) {
-			z[seesRunning] = float32(m.Running)
-		}
-		if m.Has(scheduling.MetricsKVUsage) {
-			z[seesKVUsage] = float32(m.KVUsage)
-		}
+func (w *work) fillSight(z *sight, in *input, x *terms, linear *scheduling.LatencyPrediction) {
+	context := w.contextTokens()
+	*z = sight{
+		seesLinear: float32(linear.TTFTMs), seesWait: float32(linear.WaitMs / linear.TTFTMs),
+		seesTokens: float32(in.tokens), seesUncached: float32(in.uncached), seesAhead: float32(x[ttftAhead]),
+		seesRequests: float32(in.requests), seesInFlight: float32(in.inFlight),
+		seesQueue: float32(len(w.queue)), seesDecoding: float32(w.decoding),
+		seesContext: float32(context), seesHeld: float32(context + w.held),
+		seesOverdue: float32(x[ttftOverdue]), seesStepLeft: float32(x[ttftStepLeft]),
+		seesScore: float32(in.score), seesTPOT: float32(linear.TPOTMs),
+		seesWaiting: -1, seesRunning: -1, seesKVUsage: -1, seesAge: -1,
+	}
+	m := in.metrics
+	if m == nil {
+		return
+	}
+	z[seesAge] = float32(m.AgeMs)
+	if m.Has(scheduling.MetricsWaiting) {
+		z[seesWaiting] = float32(m.Waiting)
+	}
+	if m.Has(scheduling.MetricsRunning) {
+		z[seesRunning] = float32(m.Running)
+	}
+	if m.Has(scheduling.MetricsKVUsage) {
+		z[seesKVUsage] = float32(m.KVUsage)
 	}
 }
-
-func logOf(v float64) float32 { return float32(math.Log1p(max(0, v))) }

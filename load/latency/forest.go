@@ -38,18 +38,21 @@ type forest [trees]tree
 func (f *forest) at(z *sight) float64 {
 	sum := float32(0)
 	for i := range f {
-		t := &f[i]
-		n := 0
-		for range depth {
-			next := 2*n + 1
-			if z[t.feature[n]&15] > t.above[n] {
-				next++
-			}
-			n = next
-		}
-		sum += t.leaf[n-asks]
+		sum += f[i].at(z)
 	}
 	return float64(sum)
+}
+
+func (t *tree) at(z *sight) float32 {
+	n := 0
+	for range depth {
+		next := 2*n + 1
+		if z[t.feature[n]] > t.above[n] {
+			next++
+		}
+		n = next
+	}
+	return t.leaf[n-asks]
 }
 
 // grower grows a forest over samples.
@@ -78,17 +81,6 @@ func grow(z []sight, y []float32, seed uint64) *forest {
 		}
 	}
 	return grown
-}
-
-func (t *tree) at(z *sight) float32 {
-	n := 0
-	for range depth {
-		n = 2*n + 1
-		if z[t.feature[(n-1)/2]] > t.above[(n-1)/2] {
-			n++
-		}
-	}
-	return t.leaf[n-asks]
 }
 
 // cut finds the bins of a feature.

@@ -17,6 +17,7 @@ type work struct {
 	context  float64  // their prompts' tokens
 	held     float64  // the queue's prompts' tokens, cached ones too
 	since    time.Duration
+	answer   float64 // tokens of an answer, on average
 	flow     flow
 	steps    stepClock
 }
@@ -28,6 +29,8 @@ type prompt struct {
 	tokens float64 // uncached
 	// pairs are those of uncached tokens and tokens that they attend to: u·(c + u/2) after c cached ones.
 	pairs float64
+	// unseen says that its first token will not be seen.
+	unseen bool
 }
 
 func pairsOf(input, uncached float64) float64 {
@@ -36,31 +39,83 @@ func pairsOf(input, uncached float64) float64 {
 
 // begin adds a request.
 func (w *work) begin(now time.Duration, p prompt) {
+	w.flow.add(now, p.tokens)
+	w.push(now, p)
+}
+
+func (w *work) push(now time.Duration, p prompt) {
 	if len(w.queue) == 0 {
-		w.since = now
+		w.since = max(w.since, now)
+		if w.decoding > 0 { // it waits for the end of the step
+			w.since = max(w.since, now+time.Duration(w.steps.left(now)*float64(time.Millisecond)))
+		}
 	}
 	w.queue = append(w.queue, p)
 	w.tokens += p.tokens
 	w.pairs += p.pairs
 	w.held += p.input
-	w.flow.add(now, p.tokens)
 }
 
-// leave takes a request out of the queue. Where its first token came the engine is busy with the next one from then on.
-func (w *work) leave(now time.Duration, id uint64, first bool) {
-	i := slices.IndexFunc(w.queue, func(p prompt) bool { return p.id == id })
-	if i < 0 {
+// first notes a request's first token: from then on the engine is busy with the next one.
+func (w *work) first(now time.Duration, id uint64) {
+	if p, ok := w.remove(now, id, true); ok {
+		w.decode(p.input, 1)
+	}
+}
+
+func (w *work) decode(input float64, requests int) {
+	w.decoding += requests
+	w.context += input * float64(requests)
+	if w.decoding == 0 {
+		w.context = 0 // what rounding left
+	}
+}
+
+// end takes a request out, whose prompt has so many tokens.
+func (w *work) end(now time.Duration, id uint64, input float64) {
+	if _, ok := w.remove(now, id, false); !ok {
+		w.decode(input, -1)
+	}
+}
+
+// move takes a request to another endpoint.
+func (w *work) move(to *work, now time.Duration, id uint64, input float64) {
+	if p, ok := w.remove(now, id, false); ok {
+		to.push(now, p)
 		return
 	}
-	w.tokens -= w.queue[i].tokens
-	w.pairs -= w.queue[i].pairs
-	w.held -= w.queue[i].input
+	w.decode(input, -1)
+	to.decode(input, 1)
+}
+
+// remove takes a request out of the queue, if it is there.
+func (w *work) remove(now time.Duration, id uint64, served bool) (p prompt, ok bool) {
+	i := slices.IndexFunc(w.queue, func(p prompt) bool { return p.id == id })
+	if i < 0 {
+		return p, false
+	}
+	p = w.queue[i]
+	w.tokens -= p.tokens
+	w.pairs -= p.pairs
+	w.held -= p.input
 	w.queue = slices.Delete(w.queue, i, i+1)
-	if first || i == 0 {
+	if served || i == 0 {
 		w.since = max(w.since, now)
 	}
 	if len(w.queue) == 0 {
 		w.tokens, w.pairs, w.held = 0, 0, 0 // what rounding left
+	}
+	return p, true
+}
+
+// settle takes those out of the queue whose first token will not be seen, and should have come.
+func (w *work) settle(now time.Duration, msPerToken float64) {
+	for len(w.queue) > 0 && w.queue[0].unseen {
+		took := time.Duration(w.queue[0].tokens * msPerToken * float64(time.Millisecond))
+		if now-w.since < took {
+			return
+		}
+		w.first(w.since+took, w.queue[0].id)
 	}
 }
 
@@ -70,7 +125,7 @@ func (w *work) ahead(now time.Duration, msPerToken float64) (tokens, pairs, over
 	if len(w.queue) == 0 {
 		return 0, 0, 0
 	}
-	busy := ms(now - w.since)
+	busy := max(0, ms(now-w.since))
 	first := w.queue[0].tokens
 	done := min(first, busy/msPerToken)
 	tokens = max(0, w.tokens-done)
@@ -83,7 +138,7 @@ func (w *work) ahead(now time.Duration, msPerToken float64) (tokens, pairs, over
 // stepClock follows an engine's steps by the pieces of its answers, which come as a step ends.
 type stepClock struct {
 	last atomic.Int64  // ns; 0: none was seen
-	gap  atomic.Uint64 // bits of the mean time between two steps, in ms
+	gap  atomic.Uint64 // bits of the median time between two steps, in ms
 }
 
 const (
@@ -91,8 +146,8 @@ const (
 	sameStep = time.Millisecond
 	// stillSteps is what a pause may last at most between two steps of an engine that is at work.
 	stillSteps = time.Second
-	// stepShare is how much of the mean a step makes.
-	stepShare = 1. / 8
+	// stepShare is by what part of it the median moves at a step. Steps that only decode are by far the most.
+	stepShare = 1. / 32
 )
 
 // tick takes a piece in.
@@ -105,11 +160,16 @@ func (s *stepClock) tick(now time.Duration) {
 	if !s.last.CompareAndSwap(last, int64(now)) || last == 0 || d > stillSteps {
 		return
 	}
-	mean := math.Float64frombits(s.gap.Load())
-	if mean == 0 {
-		mean = ms(d)
+	usual := math.Float64frombits(s.gap.Load())
+	switch gap := ms(d); {
+	case usual == 0:
+		usual = gap
+	case gap > usual:
+		usual *= 1 + stepShare
+	case gap < usual:
+		usual *= 1 - stepShare
 	}
-	s.gap.Store(math.Float64bits(mean + (ms(d)-mean)*stepShare))
+	s.gap.Store(math.Float64bits(usual))
 }
 
 // left is how much of the current step is still to come, in ms, where the endpoint only decodes.
@@ -120,11 +180,22 @@ func (s *stepClock) left(now time.Duration) float64 {
 		return gap / 2
 	}
 	passed := ms(now - time.Duration(last))
-	if passed >= gap { // late: any moment
-		return gap / 8
-	}
-	return gap - max(0, passed)
+	return max(gap/8, gap-max(0, passed)) // late: any moment
 }
+
+// contextTokens is what the requests that decode attend to: their prompts and, on average, half of their answers.
+func (w *work) contextTokens() float64 { return w.context + float64(w.decoding)*w.answer/2 }
+
+// answered takes the length of an answer in.
+func (w *work) answered(tokens float64) {
+	if w.answer == 0 {
+		w.answer = tokens
+	}
+	w.answer += (tokens - w.answer) * answerShare
+}
+
+// answerShare is how much of the mean length an answer makes.
+const answerShare = 1. / 32
 
 // flow is how many tokens come in a ms, over some seconds.
 type flow struct {

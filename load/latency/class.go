@@ -1,0 +1,106 @@
+package latency
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// class is what endpoints of one kind have in common.
+type class struct {
+	name string
+
+	mu       sync.Mutex
+	ttft     regression
+	tpot     regression
+	residual residual
+	above    [regimes]quantile // of log(seen over predicted): the ninth of ten
+	tpotOver quantile
+
+	known atomic.Pointer[model]
+}
+
+// model is what predictions are made with. It is not changed once published.
+type model struct {
+	ttft, tpot terms
+	forest     *forest // nil: none is worth having
+	trial      *forest // the newest, whether worth having or not
+	above      [regimes]float64
+	tpotAbove  float64
+	confidence float64
+	tokenMs    float64 // for an uncached token, everything included
+}
+
+// The regimes that errors are told apart by: what part of a TTFT is the wait.
+const (
+	regimeIdle = iota // less than a fifth
+	regimeShared
+	regimeQueued // more than three fifths
+	regimes
+)
+
+func regimeOf(share float64) int {
+	switch {
+	case share < 0.2:
+		return regimeIdle
+	case share < 0.6:
+		return regimeShared
+	default:
+		return regimeQueued
+	}
+}
+
+// Where a ninth of ten begins: half as long again.
+const startAbove = 0.4
+
+func newClass(name string, perMs float64) *class {
+	c := &class{name: name, ttft: newRegression(ttftPrior(perMs)), tpot: newRegression(tpotPrior(perMs)), tpotOver: quantile{at: startAbove}}
+	for i := range c.above {
+		c.above[i].at = startAbove
+	}
+	c.publish()
+	return c
+}
+
+func (c *class) publish() {
+	m := &model{
+		ttft: c.ttft.theta, tpot: c.tpot.theta, trial: c.residual.grown, tpotAbove: math.Exp(max(0, c.tpotOver.at)),
+		confidence: c.ttft.confidence(), tokenMs: c.ttft.theta[ttftOwn] / shareTokens,
+	}
+	if c.residual.worth() {
+		m.forest = m.trial
+	}
+	for i := range m.above {
+		m.above[i] = math.Exp(max(0, c.above[i].at))
+	}
+	c.known.Store(m)
+}
+
+// learnTTFT takes a time to a first token.
+func (c *class) learnTTFT(f *flight, ttftMs float64, spawn func(func())) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.above[regimeOf(f.wait)].add(0.9, math.Log(ttftMs/f.ttftMs))
+	if f.judged {
+		alone := math.Log(ttftMs / f.linearMs)
+		c.residual.judge(alone, alone-f.residual)
+	}
+	// The regression is the class's: what is the endpoint's own is taken out.
+	solved := c.ttft.add(&f.x, ttftMs/f.slow)
+	grown := c.residual.add(&sample{z: f.z, x: f.x, slow: f.slow, ttftMs: ttftMs}, &c.ttft.theta, c.ttft.n, spawn)
+	if solved || grown {
+		c.publish()
+	}
+}
+
+// learnTPOT takes a time per output token.
+func (c *class) learnTPOT(f *flight, tpotMs float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.tpotMs > 0 {
+		c.tpotOver.add(0.9, math.Log(tpotMs/f.tpotMs))
+	}
+	if c.tpot.add(&f.y, tpotMs/f.slow) {
+		c.publish()
+	}
+}

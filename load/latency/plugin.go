@@ -1,0 +1,190 @@
+package latency
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluice-epp/sluice/scheduling"
+)
+
+// Plugin predicts and learns. It implements the scheduler's Producer, Filler, Charger, Follower, ChunkFollower, Mover, Watcher and
+// Closer.
+type Plugin struct {
+	params      Parameters
+	match       scheduling.Key[scheduling.PrefixCacheMatchInfo]
+	load        scheduling.Key[scheduling.InFlightLoad]
+	uncached    scheduling.Key[scheduling.UncachedRequestTokens]
+	metrics     scheduling.Key[scheduling.EngineMetrics]
+	prompt      scheduling.ValueKey[scheduling.TokenizedPrompt]
+	predictions scheduling.Key[scheduling.LatencyPrediction]
+	objective   scheduling.ValueKey[scheduling.LatencyObjective]
+	flights     scheduling.StateKey[flight]
+	known       *knowledge
+}
+
+// flight is what is kept of a request: what was known at its pick, which is what its times teach about.
+type flight struct {
+	on       *endpoint // nil: it has ended
+	class    *class
+	x, y     terms     // of its TTFT and TPOT
+	z        sight
+	slow     float64 // the endpoint's slowness
+	linearMs float64 // the TTFT without the residual
+	ttftMs   float64 // with it
+	tpotMs   float64
+	residual float64 // logarithm of what the newest forest would say
+	judged   bool    // there was one
+	wait     float64 // part of the TTFT that is the endpoint's
+	input    float64 // tokens of its prompt
+	choices  float64 // answers that it asked for
+	started  bool    // its first token has come
+	moved    bool    // to another endpoint than the one that was picked
+	firstAt  time.Duration
+}
+
+// The reasons why nothing is learnt from a request.
+const (
+	skipFailed   = iota // it did not end well
+	skipMoved           // another endpoint served it than was picked
+	skipUnstream        // its first token was not seen
+	skipFresh           // its engine had just been started
+	skipGone            // its endpoint is no longer one of the pool
+	skips
+)
+
+var skipNames = [skips]string{"failed", "moved", "not_streamed", "just_started", "endpoint_gone"}
+
+var (
+	_ scheduling.Producer      = (*Plugin)(nil)
+	_ scheduling.Filler        = (*Plugin)(nil)
+	_ scheduling.Charger       = (*Plugin)(nil)
+	_ scheduling.Follower      = (*Plugin)(nil)
+	_ scheduling.ChunkFollower = (*Plugin)(nil)
+	_ scheduling.Mover         = (*Plugin)(nil)
+	_ scheduling.Watcher       = (*Plugin)(nil)
+	_ scheduling.Closer        = (*Plugin)(nil)
+)
+
+func newPlugin(b *scheduling.Builder) (any, error) {
+	params := DefaultParameters()
+	if err := b.Parameters(&params); err != nil {
+		return nil, err
+	}
+	if err := params.Validate(); err != nil {
+		return nil, err
+	}
+	p := &Plugin{
+		params:      params,
+		match:       scheduling.ConsumeColumn[scheduling.PrefixCacheMatchInfo](b, "prefixMatchInfoProducerName", params.PrefixMatchInfoProducerName),
+		load:        scheduling.ConsumeColumn[scheduling.InFlightLoad](b, "inFlightLoadProducerName", params.InFlightLoadProducerName),
+		uncached:    scheduling.ConsumeColumn[scheduling.UncachedRequestTokens](b, "inFlightLoadProducerName", params.InFlightLoadProducerName),
+		metrics:     scheduling.ConsumeColumn[scheduling.EngineMetrics](b, "engineMetricsProducerName", params.EngineMetricsProducerName),
+		prompt:      scheduling.ConsumeValue[scheduling.TokenizedPrompt](b, "", ""),
+		predictions: scheduling.ProduceColumn[scheduling.LatencyPrediction](b),
+		objective:   scheduling.ProduceValue[scheduling.LatencyObjective](b),
+		flights:     scheduling.KeepState[flight](b),
+	}
+	if previous, ok := b.Previous.(*Plugin); ok && previous.params == params {
+		p.known = previous.known
+	} else {
+		p.known = &knowledge{perMs: params.PeakPrefillThroughput / 1000, classLabel: params.ClassLabel, classes: map[string]*class{}}
+	}
+	return p, nil
+}
+
+// Produce reads what the request asks of its latency.
+func (p *Plugin) Produce(_ context.Context, c *scheduling.Cycle) error {
+	if objective, ok := scheduling.ObjectiveOf(c.Request); ok {
+		p.objective.In(c).Set(objective)
+	}
+	return nil
+}
+
+// Committed does nothing: Charge noted the pick.
+func (p *Plugin) Committed(*scheduling.Cycle, *scheduling.Flight) {}
+
+// Charge notes what the request finds, and adds it to the endpoint's work.
+func (p *Plugin) Charge(c *scheduling.Cycle, f *scheduling.Flight) {
+	k := p.known
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := p.flights.Of(f)
+	*s = flight{on: k.of(f.Endpoint), choices: float64(max(1, c.Request.Choices))}
+	all := p.inputs(c)
+	in := all.of(f.Endpoint.Ordinal)
+	s.on.note(s, c.Now, in, p.predictions.In(c).At(f.Endpoint.Ordinal))
+	s.on.work.begin(c.Now, prompt{
+		id: f.ID, input: in.tokens, tokens: in.uncached, pairs: pairsOf(in.tokens, in.uncached), unseen: p.params.StreamingMode && !f.Stream,
+	})
+}
+
+// FirstToken notes the time: the endpoint goes on to the next prompt.
+func (p *Plugin) FirstToken(f *scheduling.Flight, now time.Duration) {
+	k := p.known
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := p.flights.Of(f)
+	if s.on == nil {
+		return
+	}
+	s.started, s.firstAt = true, now
+	s.on.work.first(now, f.ID)
+	s.on.work.steps.tick(now)
+}
+
+// Chunk takes a piece of an answer for the end of a step.
+func (p *Plugin) Chunk(f *scheduling.Flight, now time.Duration) {
+	if s := p.flights.Of(f); s.on != nil {
+		s.on.work.steps.tick(now)
+	}
+}
+
+// Done takes the request out of its endpoint's work, and learns from it if it ended well.
+func (p *Plugin) Done(f *scheduling.Flight, now time.Duration) {
+	s := p.flights.Of(f)
+	if s.on == nil {
+		return
+	}
+	took, seen := s.firstAt-f.PickedAt, s.started
+	if !p.params.StreamingMode {
+		took, seen = now-f.PickedAt, true
+	}
+	if p.known.end(s, f, now, took, seen) {
+		s.class.learnTTFT(s, ms(took), p.known.spawn)
+		if tokens := float64(f.Outcome.Usage.CompletionTokens) / s.choices; tokens > 1 && p.params.StreamingMode && now > s.firstAt {
+			p.known.tpotSamples.Add(1)
+			s.class.learnTPOT(s, ms(now-s.firstAt)/(tokens-1))
+		}
+	}
+	*s = flight{}
+}
+
+// Moved carries the request to the endpoint that serves it. Its times are then of two endpoints, and teach nothing.
+func (p *Plugin) Moved(f *scheduling.Flight, _ *scheduling.Endpoint) {
+	k := p.known
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := p.flights.Of(f)
+	if s.on == nil {
+		return
+	}
+	to := k.of(f.Endpoint)
+	s.on.work.move(&to.work, max(f.PickedAt, s.firstAt), f.ID, s.input)
+	s.moved, s.on = true, to
+}
+
+// SnapshotChanged follows the endpoints.
+func (p *Plugin) SnapshotChanged(s *scheduling.Snapshot) { p.known.follow(s) }
+
+// CacheLost is told that an instance lost its cache; restarted says that its process is another one.
+func (p *Plugin) CacheLost(ordinal int, generation uint64, restarted bool) {
+	if restarted {
+		p.known.restarted(ordinal, generation)
+	}
+}
+
+// Close waits until no forest is growing.
+func (p *Plugin) Close() error {
+	p.known.growing.Wait()
+	return nil
+}

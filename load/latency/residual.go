@@ -1,0 +1,83 @@
+package latency
+
+import "math"
+
+// sample is what the residual is learnt from.
+type sample struct {
+	z      sight
+	x      terms
+	slow   float64 // the endpoint's slowness at the pick
+	ttftMs float64
+}
+
+const (
+	// kept are the newest samples that trees are grown from.
+	kept = 4096
+	// firstGrowth is how many samples make the first forest, and growEvery how many come between two.
+	firstGrowth = 512
+	growEvery   = 1024
+	// ripeAfter is how many samples after its growth has begun a forest is taken in. Samples decide that and no clock: what is
+	// predicted follows from what was seen alone.
+	ripeAfter = 64
+	// mostResidual bounds the residual's logarithm.
+	mostResidual = 2
+)
+
+// residual is what the linear model leaves: a forest, the samples that it is grown from, and whether it is worth having.
+type residual struct {
+	ring    []sample
+	next    int
+	seen    uint64
+	growing chan *forest // nil: none is
+	ripeAt  uint64
+	grown   *forest
+	// alone and helped are the mean errors |log(seen/predicted)| without and with the forest.
+	alone, helped float64
+	judged        int
+}
+
+// add takes a sample in, and begins the growth of a forest where it is time. spawn runs a function beside the caller. It reports
+// whether there is a new forest.
+func (r *residual) add(s *sample, theta *terms, n int, spawn func(func())) bool {
+	if len(r.ring) < kept {
+		r.ring = append(r.ring, *s)
+	} else {
+		r.ring[r.next] = *s
+		r.next = (r.next + 1) % kept
+	}
+	r.seen++
+	changed := false
+	if r.growing != nil && r.seen >= r.ripeAt {
+		r.grown, r.growing, changed = <-r.growing, nil, true
+	}
+	if r.growing == nil && (r.seen == firstGrowth || r.seen > firstGrowth && r.seen%growEvery == 0) {
+		r.begin(theta, n, spawn)
+	}
+	return changed
+}
+
+// begin grows a forest over what the linear model leaves of the samples.
+func (r *residual) begin(theta *terms, n int, spawn func(func())) {
+	z, y := make([]sight, len(r.ring)), make([]float32, len(r.ring))
+	for i := range r.ring {
+		s := &r.ring[i]
+		z[i] = s.z
+		y[i] = float32(bounded(math.Log(s.ttftMs / (s.x.dot(theta, n) * s.slow))))
+	}
+	done, seed := make(chan *forest, 1), r.seen
+	r.growing, r.ripeAt = done, r.seen+ripeAfter
+	spawn(func() { done <- grow(z, y, seed) })
+}
+
+// judge notes by how much a prediction was off without the forest and with it.
+func (r *residual) judge(alone, helped float64) {
+	r.judged++
+	step := max(1./256, 1/float64(r.judged))
+	r.alone += (math.Abs(alone) - r.alone) * step
+	r.helped += (math.Abs(helped) - r.helped) * step
+}
+
+// worth reports whether predictions with the forest have been better than without.
+func (r *residual) worth() bool { return r.grown != nil && (r.judged < 32 || r.helped <= 0.98*r.alone) }
+
+func bounded(l float64) float64 { return min(max(l, -mostResidual), mostResidual) }

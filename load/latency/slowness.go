@@ -1,0 +1,68 @@
+package latency
+
+import (
+	"math"
+	"time"
+)
+
+// slowness is by how much an endpoint is slower than its class: the geometric mean of what was seen over what was expected. It is
+// guarded by knowledge.mu.
+type slowness struct {
+	n, sum, square float64 // faded samples, their logarithms and the squares of those
+	last           time.Duration
+	factor         float64 // 0: never computed, which is 1
+}
+
+const (
+	// slownessWindow is over how many samples their weight falls to 1/e.
+	slownessWindow = 32
+	// slownessPrior is how many samples say as much as the assumption that a class's endpoints are alike.
+	slownessPrior = 4
+	// slownessForget is the time after which a sample's weight has fallen to 1/e: an endpoint that nobody picks because it was
+	// slow gets another chance.
+	slownessForget = 2 * time.Minute
+	// chance is how many standard errors the mean may be off for endpoints that are alike. Within that they are alike to the bit.
+	chance = 3
+)
+
+// add learns from a sample.
+func (s *slowness) add(now time.Duration, ratio float64) {
+	s.fade(now)
+	l := math.Log(min(max(ratio, 1./furthest), furthest))
+	const keep = 1 - 1./slownessWindow
+	s.n, s.sum, s.square = s.n*keep+1, s.sum*keep+l, s.square*keep+l*l
+	s.compute()
+}
+
+// at is the factor at a moment.
+func (s *slowness) at(now time.Duration) float64 {
+	if now-s.last > slownessForget/32 && s.n > 0 {
+		s.fade(now)
+		s.compute()
+	}
+	if s.factor == 0 {
+		return 1
+	}
+	return s.factor
+}
+
+func (s *slowness) fade(now time.Duration) {
+	if dt := now - s.last; dt > 0 {
+		keep := math.Exp(-float64(dt) / float64(slownessForget))
+		s.n, s.sum, s.square, s.last = s.n*keep, s.sum*keep, s.square*keep, now
+	}
+}
+
+func (s *slowness) compute() {
+	mean := s.sum / (s.n + slownessPrior)
+	spread := max(0, s.square/s.n-(s.sum/s.n)*(s.sum/s.n))
+	// One sample more of a spread that is usual: a single one has none.
+	spread = (spread*s.n + usualSpread*usualSpread) / (s.n + 1)
+	if math.Abs(mean) < chance*math.Sqrt(spread/s.n) {
+		mean = 0
+	}
+	s.factor = math.Exp(mean)
+}
+
+// usualSpread is the standard deviation of the logarithms where few are known.
+const usualSpread = 0.3
