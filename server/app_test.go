@@ -374,7 +374,7 @@ func TestStartErrors(t *testing.T) {
 		"typo":            {"plugins: [{type: queue-skorer}]", `did you mean "queue-scorer"`},
 		"port taken":      {"server: {listen: \"" + taken.Addr().String() + "\"}", "server.listen"},
 		"no certificate":  {"server: {tls: {mode: files, certFile: /nowhere/a, keyFile: /nowhere/b}}", "server.tls"},
-		"not in this one": {"plugins: [{type: predicted-latency-producer}]", "not in this version"},
+		"not in this one": {"plugins: [{type: lora-affinity-scorer}]", "not in this version"},
 	} {
 		path := filepath.Join(t.TempDir(), "sluice.yaml")
 		write(t, path, test.text)

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/sluice-epp/sluice/load/latency"
 	"github.com/sluice-epp/sluice/load/ledger"
 	"github.com/sluice-epp/sluice/load/rates"
 	"github.com/sluice-epp/sluice/scheduling"
@@ -28,7 +29,8 @@ func (a *App) registerGauges() {
 		Name: "sluice_build_info", Help: "The version that runs; always 1.",
 		ConstLabels: prometheus.Labels{"version": a.options.Version, "goversion": runtime.Version()},
 	}, func() float64 { return 1 }))
-	reg.MustRegister(ledger.NewCollector(a.ledgers()), rates.NewCollector(a.learners()), configInfo{a})
+	reg.MustRegister(ledger.NewCollector(a.ledgers()), rates.NewCollector(a.learners()),
+		latency.NewCollector(a.predictors()), configInfo{a})
 
 	gauge("sluice_open_streams", "HTTP requests whose ext_proc stream is open.", func() float64 { return float64(a.extproc.OpenStreams()) })
 	gauge("sluice_held_charges", "Charges held for their predicted time, their stream having ended before the response.",
@@ -215,4 +217,11 @@ func (a *App) registerLimits(reg prometheus.Registerer) {
 		"server.maxRequestHeaderBytes": int64(s.MaxRequestHeaderBytes), "server.maxEventBytes": int64(s.MaxEventBytes),
 		"telemetry.maxDecisionBytes": int64(a.config().Telemetry.MaxDecisionBytes),
 	})
+}
+
+// predictors walks the predictors of latency of the configuration in force, by name.
+func (a *App) predictors() iter.Seq2[string, *latency.Plugin] {
+	return func(yield func(string, *latency.Plugin) bool) {
+		scheduling.PluginsOf[*latency.Plugin](a.current.Load().scheduler)(yield)
+	}
 }

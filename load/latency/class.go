@@ -16,6 +16,8 @@ type class struct {
 	residual residual
 	above    [regimes]quantile // of log(seen over predicted): the ninth of ten
 	tpotOver quantile
+	level    float64 // mean of the logarithms of the endpoints' slowness, by samples: slowness is meant against that
+	seen     int
 
 	known atomic.Pointer[model]
 }
@@ -85,13 +87,21 @@ func (c *class) learnTTFT(f *flight, ttftMs float64, spawn func(func())) {
 		alone := math.Log(ttftMs / f.linearMs)
 		c.residual.judge(alone, alone-f.residual)
 	}
-	// The regression is the class's: what is the endpoint's own is taken out.
-	solved := c.ttft.add(&f.x, ttftMs/f.slow)
+	c.seen++
+	c.level += (math.Log(f.slow) - c.level) * max(levelShare, 1/float64(c.seen))
+	solved := c.ttft.add(&f.x, ttftMs/c.apart(f))
 	grown := c.residual.add(&sample{z: f.z, x: f.x, slow: f.slow, ttftMs: ttftMs}, &c.ttft.theta, c.ttft.n, spawn)
 	if solved || grown {
 		c.publish()
 	}
 }
+
+// levelShare is how much of the level a sample makes.
+const levelShare = 1. / 64
+
+// apart is by what factor an endpoint's times are another's: what is the endpoint's own is taken out of what its class learns from.
+// What all of a class have in common is none of it, else where the class begins would stay what it is for ever.
+func (c *class) apart(f *flight) float64 { return f.slow / math.Exp(c.level) }
 
 // learnTPOT takes a time per output token.
 func (c *class) learnTPOT(f *flight, tpotMs float64) {
@@ -100,7 +110,7 @@ func (c *class) learnTPOT(f *flight, tpotMs float64) {
 	if f.tpotMs > 0 {
 		c.tpotOver.add(0.9, math.Log(tpotMs/f.tpotMs))
 	}
-	if c.tpot.add(&f.y, tpotMs/f.slow) {
+	if c.tpot.add(&f.y, tpotMs/c.apart(f)) {
 		c.publish()
 	}
 }

@@ -26,7 +26,7 @@ type Plugin struct {
 type flight struct {
 	on       *endpoint // nil: it has ended
 	class    *class
-	x, y     terms     // of its TTFT and TPOT
+	x, y     terms // of its TTFT and TPOT
 	z        sight
 	slow     float64 // the endpoint's slowness
 	linearMs float64 // the TTFT without the residual

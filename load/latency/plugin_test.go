@@ -1,8 +1,13 @@
 package latency
 
 import (
+	"math"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/scheduling/schedtest"
@@ -106,4 +111,363 @@ func (w *world) predict(endpoint int) scheduling.LatencyPrediction {
 
 func good(prompt, cached, completion int) scheduling.Outcome {
 	return scheduling.Outcome{Status: 200, Usage: scheduling.Usage{PromptTokens: prompt, CachedTokens: cached, CompletionTokens: completion}}
+}
+
+// serve runs requests one after the other, each with so long to its first token and 100 tokens that take a second.
+func (w *world) serve(endpoint, n int, ttft time.Duration, o scheduling.Outcome) {
+	w.Helper()
+	for range n {
+		f := w.pick(endpoint)
+		w.now += ttft
+		f.FirstToken(w.now)
+		w.now += time.Second
+		f.Done(o, w.now)
+	}
+}
+
+// samples are how many requests have taught something.
+func (w *world) samples() uint64 { return w.plugin.known.samples.Load() }
+
+func near(t *testing.T, what string, got, want, share float64) {
+	t.Helper()
+	if math.Abs(got-want) > share*math.Abs(want) {
+		t.Errorf("%s: %v, want %v within %v %%", what, got, want, share*100)
+	}
+}
+
+func TestStartsFromTheConstant(t *testing.T) {
+	w := newWorld(t, "peakPrefillThroughput: 1000", 1)
+	w.table.Endpoints[0].Uncached = schedtest.Ref(scheduling.UncachedRequestTokens(8192))
+	w.table.Prompt.Count = 8192
+	guess := w.predict(0)
+	near(t, "TTFT of 8,192 tokens at 1,000 per second", guess.TTFTMs, 8192, 0.03)
+	if guess.Confidence != 0 || guess.Residual != 1 || guess.TTFTP90Ms <= guess.TTFTMs || guess.TPOTMs <= 0 {
+		t.Errorf("%+v, want a confidence of 0, no residual and a 90th percentile above the median", guess)
+	}
+	near(t, "sum of the parts", (guess.WaitMs+guess.PrefillMs)*guess.Residual, guess.TTFTMs, 1e-9)
+}
+
+func TestLearnsWhatItSees(t *testing.T) {
+	w := newWorld(t, "", 2)
+	w.serve(0, 300, 400*time.Millisecond, good(1000, 0, 100))
+	for endpoint := range 2 {
+		guess := w.predict(endpoint)
+		near(t, "TTFT", guess.TTFTMs, 400, 0.07)
+		near(t, "TPOT", guess.TPOTMs, 1000./99, 0.1)
+		if guess.Confidence < 0.8 {
+			t.Errorf("confidence %v after 300 requests", guess.Confidence)
+		}
+	}
+}
+
+// TestQueuedWorkIsWaitedFor: a prompt behind others waits for what of them is still to be computed, and no longer.
+func TestQueuedWorkIsWaitedFor(t *testing.T) {
+	w := newWorld(t, "peakPrefillThroughput: 1000", 2)
+	idle := w.predict(0)
+	first := w.pick(0)
+	behind := w.predict(0)
+	near(t, "wait behind 1,000 tokens", behind.WaitMs-idle.WaitMs, 850, 0.1)
+	if other := w.predict(1); other.TTFTMs != idle.TTFTMs {
+		t.Errorf("another endpoint waits too: %v, want %v", other.TTFTMs, idle.TTFTMs)
+	}
+	w.now += 500 * time.Millisecond
+	half := w.predict(0)
+	if half.WaitMs >= behind.WaitMs-300 {
+		t.Errorf("wait %v after half of it was computed, want much less than %v", half.WaitMs, behind.WaitMs)
+	}
+	w.now += time.Minute
+	if late := w.predict(0); late.WaitMs <= behind.WaitMs {
+		t.Errorf("wait %v behind a prompt that is overdue by a minute, want more than %v", late.WaitMs, behind.WaitMs)
+	}
+	first.FirstToken(w.now)
+	if after := w.predict(0); after.WaitMs > idle.WaitMs+100 {
+		t.Errorf("wait %v after the first token, want about %v", after.WaitMs, idle.WaitMs)
+	}
+	first.Done(good(1000, 0, 10), w.now)
+	if end := w.predict(0); end.WaitMs != idle.WaitMs {
+		t.Errorf("wait %v after the end, want %v", end.WaitMs, idle.WaitMs)
+	}
+}
+
+// TestC46_OnlyGoodRequestsTeach: of 100 requests 30 are cut after one token, 10 are answered 429 and 10 fail fast.
+func TestC46_OnlyGoodRequestsTeach(t *testing.T) {
+	w := newWorld(t, "", 1)
+	w.serve(0, 100, 400*time.Millisecond, good(1000, 0, 100))
+	before := w.predict(0)
+	taught := w.samples()
+	usage := scheduling.UnknownUsage
+	w.serve(0, 30, time.Millisecond, scheduling.Outcome{Reason: scheduling.EndDisconnect, Status: 200, Usage: usage})
+	w.serve(0, 10, time.Millisecond, scheduling.Outcome{Status: 429, Usage: usage})
+	w.serve(0, 10, 3*time.Millisecond, scheduling.Outcome{Reason: scheduling.EndError, Status: 500, Usage: usage})
+	w.serve(0, 10, time.Millisecond, scheduling.Outcome{Reason: scheduling.EndUnseen, Usage: usage})
+	if n := w.samples(); n != taught {
+		t.Errorf("%d requests that did not end well taught something", n-taught)
+	}
+	after := w.predict(0)
+	near(t, "TTFT after fast failures", after.TTFTMs, before.TTFTMs, 0.01)
+	near(t, "TPOT after fast failures", after.TPOTMs, before.TPOTMs, 0.03)
+	if n := w.plugin.known.skipped[skipFailed].Load(); n != 60 {
+		t.Errorf("%d are counted, want 60", n)
+	}
+}
+
+// TestC46_TrainsOnWhatItPredictedFrom: what a request teaches about is what was known at its pick, whatever has changed since.
+func TestC46_TrainsOnWhatItPredictedFrom(t *testing.T) {
+	w := newWorld(t, "", 1)
+	w.table.Endpoints[0].Metrics = &scheduling.EngineMetrics{Known: scheduling.MetricsWaiting, Waiting: 3, AgeMs: 7}
+	f := w.pick(0)
+	w.table.Endpoints[0].Metrics.Waiting, w.table.Endpoints[0].Uncached = 99, schedtest.Ref(scheduling.UncachedRequestTokens(5))
+	w.table.Endpoints[0].Load = &scheduling.InFlightLoad{Requests: 50, Tokens: 5000}
+	second := w.pick(0)
+	s := w.plugin.flights.Of(f)
+	if s.z[seesWaiting] != 3 || s.z[seesAge] != 7 || s.z[seesRunning] != -1 || s.z[seesKVUsage] != -1 || s.x[ttftOwn] != 1000 || s.z[seesRequests] != 0 {
+		t.Errorf("kept %v, %v", s.z, s.x)
+	}
+	if s.ttftMs != f.Predicted.TTFTMs {
+		t.Errorf("error is taken against %v, predicted was %v", s.ttftMs, f.Predicted.TTFTMs)
+	}
+	for _, f := range []*scheduling.Flight{f, second} {
+		f.Done(scheduling.Outcome{Reason: scheduling.EndDisconnect}, w.now)
+	}
+}
+
+func TestFirstRequestsAfterARestartTeachNothing(t *testing.T) {
+	w := newWorld(t, "", 1)
+	w.serve(0, warming, 20*time.Second, good(1000, 0, 100))
+	if w.samples() != 0 || w.plugin.known.skipped[skipFresh].Load() != warming {
+		t.Errorf("%d of the first requests of an engine taught something", w.samples())
+	}
+	w.serve(0, 10, 400*time.Millisecond, good(1000, 0, 100))
+	e := w.pool.Snapshot().Endpoints[0]
+	w.plugin.CacheLost(e.Ordinal, e.Generation, false) // it slept: the process is the same
+	w.serve(0, 1, 400*time.Millisecond, good(1000, 0, 100))
+	if n := w.samples(); n != 11 {
+		t.Errorf("%d samples, want 11", n)
+	}
+	w.plugin.CacheLost(e.Ordinal, e.Generation, true)
+	w.serve(0, warming, 20*time.Second, good(1000, 0, 100))
+	if n := w.samples(); n != 11 {
+		t.Errorf("%d samples, want 11: the first requests after a restart count", n)
+	}
+}
+
+func TestWhatWentTeachesNothing(t *testing.T) {
+	w := newWorld(t, "", 2)
+	w.serve(0, 10, 400*time.Millisecond, good(1000, 0, 100))
+	taught := w.samples()
+	f, moved := w.pick(0), w.pick(1)
+	moved.Served(w.pool.Snapshot().Endpoints[0])
+	w.pool.Update([]scheduling.EndpointSpec{{Address: address(1)}})
+	for _, f := range []*scheduling.Flight{f, moved} {
+		f.FirstToken(w.now + time.Millisecond)
+		f.Done(good(1000, 0, 100), w.now+time.Second)
+	}
+	if n := w.samples(); n != taught {
+		t.Errorf("%d requests of endpoints that went taught something", n-taught)
+	}
+	if gone, other := w.plugin.known.skipped[skipGone].Load(), w.plugin.known.skipped[skipMoved].Load(); gone != 1 || other != 1 {
+		t.Errorf("%d gone, %d moved, want 1 each", gone, other)
+	}
+}
+
+// TestMovedWorkIsTheOtherEndpoints: work goes with its request, before and after the first token, and none is left behind.
+func TestMovedWorkIsTheOtherEndpoints(t *testing.T) {
+	w := newWorld(t, "", 2)
+	idle := w.predict(0).WaitMs
+	queued, decoding := w.pick(0), w.pick(0)
+	decoding.FirstToken(w.now)
+	to := w.pool.Snapshot().Endpoints[1]
+	queued.Served(to)
+	decoding.Served(to)
+	if left := w.predict(0).WaitMs; left != idle {
+		t.Errorf("wait %v at the endpoint that serves nothing, want %v", left, idle)
+	}
+	e := &w.plugin.known.endpoints.All()[1].Value.work
+	if len(e.queue) != 1 || e.decoding != 1 || e.context != 1000 || e.tokens != 1000 {
+		t.Errorf("%+v, want one request in the queue and one that decodes", e)
+	}
+	for _, f := range []*scheduling.Flight{queued, decoding} {
+		f.Done(good(1000, 0, 100), w.now)
+	}
+	if len(e.queue) != 0 || e.decoding != 0 || e.context != 0 || e.tokens != 0 {
+		t.Errorf("%+v, want nothing", e)
+	}
+}
+
+// TestOneEndpointBecomesSlow: its predictions follow, those of its class do not.
+func TestOneEndpointBecomesSlow(t *testing.T) {
+	w := newWorld(t, "", 2)
+	for range 100 {
+		w.serve(0, 1, 400*time.Millisecond, good(1000, 0, 100))
+		w.serve(1, 1, 400*time.Millisecond, good(1000, 0, 100))
+	}
+	for range 20 {
+		w.serve(0, 1, 400*time.Millisecond, good(1000, 0, 100))
+		w.serve(1, 1, 1200*time.Millisecond, good(1000, 0, 100))
+	}
+	near(t, "the other", w.predict(0).TTFTMs, 400, 0.15)
+	near(t, "the slow one", w.predict(1).TTFTMs, 1200, 0.25)
+	w.now += 20 * time.Minute
+	near(t, "the slow one, long after", w.predict(1).TTFTMs, 400, 0.2)
+}
+
+func TestObjectiveGivesHeadroom(t *testing.T) {
+	w := newWorld(t, "sloBufferFactor: 0.5", 1)
+	if guess := w.predict(0); guess.TTFTHeadroomMs != 0 || guess.TPOTHeadroomMs != 0 {
+		t.Errorf("headroom %v, %v of a request that asks nothing", guess.TTFTHeadroomMs, guess.TPOTHeadroomMs)
+	}
+	w.request.Headers = []scheduling.Header{{Name: "x-sluice-slo-ttft-ms", Value: []byte("1000")}, {Name: "x-sluice-slo-tpot-ms", Value: []byte("4")}}
+	guess := w.predict(0)
+	near(t, "TTFT headroom", guess.TTFTHeadroomMs, 500-guess.TTFTP90Ms, 1e-9)
+	near(t, "TPOT headroom", guess.TPOTHeadroomMs, 2-guess.TPOTP90Ms, 1e-9)
+}
+
+func TestWholeResponses(t *testing.T) {
+	w := newWorld(t, "streamingMode: false", 1)
+	w.request.Stream = false
+	for range 200 {
+		f := w.pick(0)
+		w.now += 3 * time.Second
+		f.Done(good(1000, 0, 100), w.now)
+	}
+	guess := w.predict(0)
+	near(t, "time to the end", guess.TTFTMs, 3000, 0.1)
+	if !guess.WholeResponse || guess.TPOTMs != 0 || guess.TPOTP90Ms != 0 {
+		t.Errorf("%+v, want a whole response and no TPOT", guess)
+	}
+}
+
+// TestUnstreamedRequestsLeaveTheQueue: where the first token is not seen the prompt counts as computed once it should be.
+func TestUnstreamedRequestsLeaveTheQueue(t *testing.T) {
+	w := newWorld(t, "peakPrefillThroughput: 1000", 1)
+	w.request.Stream = false
+	f := w.pick(0)
+	e := &w.plugin.known.endpoints.All()[0].Value.work
+	if len(e.queue) != 1 {
+		t.Fatalf("%+v, want it in the queue", e)
+	}
+	w.now += 2 * time.Second
+	w.predict(0)
+	if len(e.queue) != 0 || e.decoding != 1 {
+		t.Errorf("%+v, want it to decode", e)
+	}
+	f.Done(good(1000, 0, 100), w.now)
+	if e.decoding != 0 || w.samples() != 0 || w.plugin.known.skipped[skipUnstream].Load() != 1 {
+		t.Errorf("%+v, %d samples", e, w.samples())
+	}
+}
+
+// TestReloadKeepsWhatIsKnown, unless what it starts from has changed.
+func TestReloadKeepsWhatIsKnown(t *testing.T) {
+	w := newWorld(t, "", 1)
+	w.serve(0, 100, 400*time.Millisecond, good(1000, 0, 100))
+	before := w.predict(0)
+	w.configure("")
+	if after := w.predict(0); after != before {
+		t.Errorf("%+v after a reload, want %+v", after, before)
+	}
+	w.configure("peakPrefillThroughput: 1000")
+	if after := w.predict(0); after.Confidence != 0 {
+		t.Errorf("confidence %v with another start", after.Confidence)
+	}
+}
+
+func TestClassesAreBounded(t *testing.T) {
+	w := newWorld(t, "classLabel: rollout", 1)
+	for i := range 3 * MaxClasses {
+		w.pool.Update([]scheduling.EndpointSpec{{Address: address(i), Labels: map[string]string{"rollout": address(i)}}})
+		w.predict(0)
+	}
+	if n, _ := w.plugin.known.count(); n > MaxClasses+1 {
+		t.Errorf("%d classes, want at most %d", n, MaxClasses+1)
+	}
+}
+
+func TestParameters(t *testing.T) {
+	for text, want := range map[string]string{
+		"peakPrefillThroughput: 0":    "parameters.peakPrefillThroughput: must be > 0",
+		"peakPrefillThroughput: .nan": "got NaN",
+		"sloBufferFactor: 0":          "parameters.sloBufferFactor: must be > 0 and at most 10, got 0",
+		"sloBufferFactor: 11":         "got 11",
+	} {
+		var table schedtest.Table
+		cfg := schedtest.Config([]scheduling.Spec{{Name: "seer", Type: TypeName, Path: "plugins[0]", Decode: schedtest.YAML(text)}}, pinPicker.Type)
+		if _, err := scheduling.Build(append(table.Types(), Type(), pinPicker), cfg, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestCollector(t *testing.T) {
+	w := newWorld(t, "", 2)
+	w.serve(0, 20, 400*time.Millisecond, good(1000, 0, 100))
+	c := NewCollector(func(yield func(string, *Plugin) bool) { yield("seer", w.plugin) })
+	if problems, err := testutil.CollectAndLint(c); err != nil || len(problems) > 0 {
+		t.Error(problems, err)
+	}
+	want := `
+# HELP sluice_latency_samples_total Requests whose time to the first token taught something.
+# TYPE sluice_latency_samples_total counter
+sluice_latency_samples_total{producer="seer"} 17
+# HELP sluice_latency_skipped_total Requests that taught nothing, by reason: failed, moved (served by another endpoint than was picked), not_streamed, just_started (of the first of a new process), endpoint_gone.
+# TYPE sluice_latency_skipped_total counter
+sluice_latency_skipped_total{producer="seer",reason="endpoint_gone"} 0
+sluice_latency_skipped_total{producer="seer",reason="failed"} 0
+sluice_latency_skipped_total{producer="seer",reason="just_started"} 3
+sluice_latency_skipped_total{producer="seer",reason="moved"} 0
+sluice_latency_skipped_total{producer="seer",reason="not_streamed"} 0
+`
+	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "sluice_latency_samples_total", "sluice_latency_skipped_total"); err != nil {
+		t.Error(err)
+	}
+	if n := testutil.CollectAndCount(c, "sluice_latency_prediction_error_ratio"); n != 2 {
+		t.Errorf("%d endpoints, want 2", n)
+	}
+}
+
+func TestPredictingDoesNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	w, c := busyPool(t, 64)
+	defer w.scheduler.End(c)
+	if n := testing.AllocsPerRun(100, func() { w.plugin.Fill(c) }); n != 0 {
+		t.Errorf("%v allocations a prediction", n)
+	}
+}
+
+// TestSimultaneousRequests: everything at once, for the race detector; afterwards nothing is left.
+func TestSimultaneousRequests(t *testing.T) {
+	w := newWorld(t, "", 4)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 200 {
+				id := uint64(g*200+i)*1000 + uint64((g+i)%4)
+				c := w.scheduler.Begin(w.pool.Snapshot(), &scheduling.Request{ID: id, Stream: i%3 > 0, Choices: 1}, time.Duration(i)*time.Millisecond)
+				w.scheduler.Produce(t.Context(), c)
+				f, err := w.scheduler.Commit(c)
+				w.scheduler.End(c)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				now := time.Duration(i+5) * time.Millisecond
+				if i%5 == 0 {
+					f.Served(w.pool.Snapshot().Endpoints[g%4])
+				}
+				if i%3 > 0 {
+					f.FirstToken(now)
+				}
+				f.Chunk(now + time.Millisecond)
+				f.Done(good(1000, 0, 10), now+time.Second)
+			}
+		})
+	}
+	wg.Wait()
+	for i, in := range w.plugin.known.endpoints.All() {
+		if e := &in.Value.work; len(e.queue) != 0 || e.decoding != 0 || e.context != 0 || e.tokens != 0 || e.held != 0 {
+			t.Errorf("endpoint %d is left with %+v", i, e)
+		}
+	}
 }

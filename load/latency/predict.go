@@ -52,20 +52,24 @@ func (p *Plugin) refine(c *scheduling.Cycle, in *inputs, out *scheduling.Column[
 	if best.n == 0 {
 		return 1
 	}
-	sum := 0.0
+	sum, asked := 0.0, 0.0
 	var x, y terms
 	var z sight
 	for _, b := range best.of[:best.n] {
 		e := p.known.at(in.endpoints, c.Snapshot.Endpoints[b.ordinal])
 		m, r := e.class.known.Load(), in.of(b.ordinal)
+		if m.forest == nil { // no longer: an answer has just come
+			continue
+		}
 		guess := out.At(b.ordinal)
 		e.linear(guess, m, &x, &y, c.Now, r)
 		e.work.fillSight(&z, r, &x, guess)
 		l := bounded(m.forest.at(&z))
 		guess.Residual = math.Exp(l)
 		sum += l
+		asked++
 	}
-	return math.Exp(sum / float64(best.n))
+	return math.Exp(sum / max(1, asked))
 }
 
 // linear is what the linear model says. The residual stays open.

@@ -9,6 +9,7 @@ import (
 // guarded by knowledge.mu.
 type slowness struct {
 	n, sum, square float64 // faded samples, their logarithms and the squares of those
+	recent         float64 // mean of the logarithms of the last few
 	last           time.Duration
 	factor         float64 // 0: never computed, which is 1
 }
@@ -16,8 +17,10 @@ type slowness struct {
 const (
 	// slownessWindow is over how many samples their weight falls to 1/e.
 	slownessWindow = 32
+	// recently is over how many samples recent is taken. Where it is off by more than chance, what was before no longer counts.
+	recently = 4
 	// slownessPrior is how many samples say as much as the assumption that a class's endpoints are alike.
-	slownessPrior = 4
+	slownessPrior = 2
 	// slownessForget is the time after which a sample's weight has fallen to 1/e: an endpoint that nobody picks because it was
 	// slow gets another chance.
 	slownessForget = 2 * time.Minute
@@ -29,6 +32,10 @@ const (
 func (s *slowness) add(now time.Duration, ratio float64) {
 	s.fade(now)
 	l := math.Log(min(max(ratio, 1./furthest), furthest))
+	s.recent += (l - s.recent) / recently
+	if spread := s.spread(); s.n > 0 && math.Abs(s.recent-s.sum/s.n) > chance*spread/math.Sqrt(recently) {
+		s.n, s.sum, s.square = 2, 2*s.recent, 2*(s.recent*s.recent+spread*spread)
+	}
 	const keep = 1 - 1./slownessWindow
 	s.n, s.sum, s.square = s.n*keep+1, s.sum*keep+l, s.square*keep+l*l
 	s.compute()
@@ -40,6 +47,11 @@ func (s *slowness) at(now time.Duration) float64 {
 		s.fade(now)
 		s.compute()
 	}
+	return s.latest()
+}
+
+// latest is the factor as it was last computed; 1 where it never was.
+func (s *slowness) latest() float64 {
 	if s.factor == 0 {
 		return 1
 	}
@@ -53,12 +65,18 @@ func (s *slowness) fade(now time.Duration) {
 	}
 }
 
+// spread is the standard deviation of the logarithms, with one sample more of a spread that is usual: a single one has none.
+func (s *slowness) spread() float64 {
+	if s.n == 0 {
+		return usualSpread
+	}
+	square := max(0, s.square/s.n-(s.sum/s.n)*(s.sum/s.n))
+	return math.Sqrt((square*s.n + usualSpread*usualSpread) / (s.n + 1))
+}
+
 func (s *slowness) compute() {
 	mean := s.sum / (s.n + slownessPrior)
-	spread := max(0, s.square/s.n-(s.sum/s.n)*(s.sum/s.n))
-	// One sample more of a spread that is usual: a single one has none.
-	spread = (spread*s.n + usualSpread*usualSpread) / (s.n + 1)
-	if math.Abs(mean) < chance*math.Sqrt(spread/s.n) {
+	if math.Abs(mean) < chance*s.spread()/math.Sqrt(s.n) {
 		mean = 0
 	}
 	s.factor = math.Exp(mean)

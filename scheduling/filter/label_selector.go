@@ -12,11 +12,8 @@ import (
 
 // Types lists the filters. A new one is one file, its test and a line here.
 func Types() []scheduling.PluginType {
-	return []scheduling.PluginType{labelSelectorType()}
+	return []scheduling.PluginType{labelSelectorType(), sloHeadroomTierType()}
 }
-
-// Predicted lists the filters that need a producer of latency predictions.
-func Predicted() []scheduling.PluginType { return []scheduling.PluginType{sloHeadroomTierType()} }
 
 // labelSelectorParameters are a Kubernetes label selector: every entry of both lists must hold.
 type labelSelectorParameters struct {

@@ -17,7 +17,7 @@ const tierFilter = "slo-headroom-tier-filter"
 
 func tiers(t *testing.T, table *schedtest.Table, parameters string) *scheduling.Scheduler {
 	t.Helper()
-	return table.Build(t, append(filter.Predicted(), schedtest.First),
+	return table.Build(t, append(filter.Types(), schedtest.First),
 		[]scheduling.Spec{{Name: tierFilter, Type: tierFilter, Path: "plugins[0]", Decode: schedtest.YAML(parameters)}}, tierFilter, schedtest.First.Type)
 }
 
@@ -96,7 +96,7 @@ func TestSLOHeadroomTierIsAPreference(t *testing.T) {
 	}
 	cfg := schedtest.Config(nil, tierFilter, schedtest.First.Type)
 	cfg.MaxPicks = 2
-	s, err := scheduling.Build(append(table.Types(), append(filter.Predicted(), schedtest.First)...), cfg, nil)
+	s, err := scheduling.Build(append(table.Types(), append(filter.Types(), schedtest.First)...), cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestSLOHeadroomTierRefuses(t *testing.T) {
 		table := &schedtest.Table{}
 		cfg := schedtest.Config([]scheduling.Spec{{Name: tierFilter, Type: tierFilter, Path: "plugins[0]", Decode: schedtest.YAML(parameters)}},
 			tierFilter, schedtest.First.Type)
-		_, err := scheduling.Build(append(table.Types(), append(filter.Predicted(), schedtest.First)...), cfg, nil)
+		_, err := scheduling.Build(append(table.Types(), append(filter.Types(), schedtest.First)...), cfg, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", parameters, err, want)
 		}

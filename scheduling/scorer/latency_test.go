@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/scheduling/picker"
 	"github.com/sluice-epp/sluice/scheduling/schedtest"
+	"github.com/sluice-epp/sluice/scheduling/scorer"
 )
 
 // predicted is an endpoint with a prediction, in ms; a TPOT of 0 is not predicted.
@@ -90,7 +91,7 @@ func TestLatencyScorerWithObjective(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			table := schedtest.Table{Endpoints: tc.endpoints, Objective: tc.objective}
-			got := table.Scores(t, allScorers(), "latency-scorer", tc.parameters, &scheduling.Request{})
+			got := table.Scores(t, scorer.Types(), "latency-scorer", tc.parameters, &scheduling.Request{})
 			for i := range tc.want {
 				if math.Abs(got[i]-tc.want[i]) > 1e-12 {
 					t.Errorf("endpoint %d scores %v, want %v", i, got[i], tc.want[i])
@@ -124,7 +125,7 @@ func TestC46_OddPredictions(t *testing.T) {
 			table.Endpoints = append(table.Endpoints, e)
 		}
 		parameters := rapid.SampledFrom([]string{"", "ttftWeight: 0", "tpotWeight: 0"}).Draw(rt, "parameters")
-		got := table.Scores(t, allScorers(), "latency-scorer", parameters, &scheduling.Request{})
+		got := table.Scores(t, scorer.Types(), "latency-scorer", parameters, &scheduling.Request{})
 		judged := slices.ContainsFunc(table.Endpoints, func(e schedtest.Endpoint) bool {
 			return table.Objective != nil && e.Latency.HeadroomOf(*table.Objective).Known()
 		})
@@ -152,7 +153,7 @@ func TestC46_OddPredictions(t *testing.T) {
 // TestNothingPredictedIsDrawn: where nobody has a prediction the seed decides, and everyone is picked in turn.
 func TestNothingPredictedIsDrawn(t *testing.T) {
 	table := &schedtest.Table{Endpoints: make([]schedtest.Endpoint, 4)}
-	s := table.Build(t, append(allScorers(), picker.Types()...), nil, "latency-scorer", "max-score-picker")
+	s := table.Build(t, append(scorer.Types(), picker.Types()...), nil, "latency-scorer", "max-score-picker")
 	picks := map[int]int{}
 	for id := range uint64(400) {
 		picks[table.Decide(t, s, &scheduling.Request{ID: id}).Picks[0]]++
@@ -171,7 +172,7 @@ func TestLatencyBesideOthers(t *testing.T) {
 	warm.Match = schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(5, 100, 16))
 	cold.Match = schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(0, 100, 16))
 	table := &schedtest.Table{Endpoints: []schedtest.Endpoint{cold, warm}}
-	types := append(allScorers(), picker.Types()...)
+	types := append(scorer.Types(), picker.Types()...)
 	s := table.Build(t, types, nil, "latency-scorer", "prefix-cache-scorer", "max-score-picker")
 	if got := table.Decide(t, s, &scheduling.Request{ID: 1}).Picks[0]; got != 1 {
 		t.Errorf("1 ms outvotes a match of 5 %%")

@@ -12,8 +12,6 @@ import (
 	"github.com/sluice-epp/sluice/scheduling/scorer"
 )
 
-func allScorers() []scheduling.PluginType { return append(scorer.Types(), scorer.Predicted()...) }
-
 // scoreCase is one table row of a scorer's test: endpoints in, raw scores out.
 type scoreCase struct {
 	name       string
@@ -28,7 +26,7 @@ func runScoreCases(t *testing.T, typ string, cases []scoreCase) {
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			table := schedtest.Table{Endpoints: tc.endpoints}
-			got := table.Scores(t, allScorers(), typ, tc.parameters, &tc.request)
+			got := table.Scores(t, scorer.Types(), typ, tc.parameters, &tc.request)
 			if diff := cmp.Diff(tc.want, got, cmpopts.EquateApprox(0, 1e-12)); diff != "" {
 				t.Errorf("scores (-want +got):\n%s", diff)
 			}
@@ -41,7 +39,7 @@ func buildError(typ, parameters string) error {
 	table := &schedtest.Table{}
 	cfg := schedtest.Config([]scheduling.Spec{{Name: typ, Type: typ, Path: "plugins[0]", Decode: schedtest.YAML(parameters)}},
 		typ, schedtest.First.Type)
-	types := append(append(table.Types(), allScorers()...), schedtest.First)
+	types := append(append(table.Types(), scorer.Types()...), schedtest.First)
 	s, err := scheduling.Build(types, cfg, nil)
 	if err == nil {
 		return s.Close()
@@ -118,7 +116,7 @@ func TestAllFaultsOfOnePlugin(t *testing.T) {
 
 func TestTypesAreDescribed(t *testing.T) {
 	seen := map[string]bool{}
-	for _, typ := range allScorers() {
+	for _, typ := range scorer.Types() {
 		if seen[typ.Type] {
 			t.Errorf("%s stands in the list twice", typ.Type)
 		}
@@ -154,10 +152,10 @@ func TestScoresAllocateNothing(t *testing.T) {
 	}
 	table := manyEndpoints(100)
 	profile := []string{}
-	for _, typ := range allScorers() {
+	for _, typ := range scorer.Types() {
 		profile = append(profile, typ.Type)
 	}
-	s := table.Build(t, append(allScorers(), schedtest.First), nil, append(profile, schedtest.First.Type)...)
+	s := table.Build(t, append(scorer.Types(), schedtest.First), nil, append(profile, schedtest.First.Type)...)
 	c := table.Decide(t, s, &scheduling.Request{ID: 1})
 	plugins := make([]scheduling.Scorer, 0, len(profile))
 	for _, name := range profile {

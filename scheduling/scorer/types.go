@@ -16,11 +16,9 @@ func Types() []scheduling.PluginType {
 		queueType(),
 		kvCacheUtilizationType(),
 		noHitLRUType(),
+		latencyType(),
 	}
 }
-
-// Predicted lists the scorers that need a producer of latency predictions.
-func Predicted() []scheduling.PluginType { return []scheduling.PluginType{latencyType()} }
 
 // within checks a parameter's range, both ends included. It refuses what is not a number.
 func within(key string, value, low, high float64) error {

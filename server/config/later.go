@@ -8,8 +8,6 @@ const NotInThisVersion = "not in this version"
 // Later are the plugin types that are known but still to come; using one is an error.
 func Later() []scheduling.PluginType {
 	later := []scheduling.PluginType{
-		{Type: "latency-scorer", Summary: "Scores by predicted latency."},
-		{Type: "slo-headroom-tier-filter", Summary: "Keeps the endpoints whose predicted latency meets the request's objective."},
 		{Type: "lora-affinity-scorer", Summary: "Prefers endpoints that have the request's adapter loaded."},
 		{Type: "session-affinity-scorer", Summary: "Prefers the endpoint that served the session before."},
 	}

@@ -92,9 +92,15 @@ schedulingProfiles:
 `
 
 func TestPluginListsOfTheDesignWithRealPlugins(t *testing.T) {
-	onlyLater(t, faults(t, exampleList),
-		"plugins[3]", "schedulingProfiles[0].plugins[1]")
-	onlyLater(t, faults(t, "plugins:\n- type: token-producer\n- type: inflight-load-producer\n- type: predicted-latency-producer\n"), "plugins[2]")
+	for _, want := range []string{"type: predicted-latency-producer", "inFlightLoadProducerName: precise-inflight", "pluginRef: latency-scorer"} {
+		if report := check(t, exampleList); !strings.Contains(report, want) {
+			t.Errorf("the report lacks %q:\n%s", want, report)
+		}
+	}
+	report := check(t, "plugins:\n- type: token-producer\n- type: inflight-load-producer\n- type: predicted-latency-producer\n")
+	if !strings.Contains(report, "type: approx-prefix-cache-producer") {
+		t.Errorf("the approximate producer is not supplied:\n%s", report)
+	}
 }
 
 // Of the example all that is there runs: without the predictor, the ledger charges by the precise match.
@@ -144,7 +150,7 @@ func required(kind string) string {
 	switch kind {
 	case "label-selector-filter":
 		return "  parameters: {matchLabels: {zone: a, \"true\": \"1\"}}\n"
-	case "inflight-load-producer", "prefix-cache-affinity-filter", "prefix-cache-scorer", "no-hit-lru-scorer":
+	case "inflight-load-producer", "prefix-cache-affinity-filter", "prefix-cache-scorer", "no-hit-lru-scorer", "predicted-latency-producer":
 		return "  parameters: {prefixMatchInfoProducerName: approx-prefix-cache-producer}\n"
 	}
 	return ""
