@@ -114,10 +114,10 @@ func Observed(text string, more ...string) (string, error) {
 	if strings.Count(text, list) != 1 {
 		return "", fmt.Errorf("configuration: want one list of plugins to add to, got %q", text)
 	}
-	if Predicts() {
-		more = append([]string{predictor}, more...)
-	}
 	added := list
+	if Predicts() {
+		added += "  - type: " + predictor + "\n    parameters: {streamingMode: true}\n"
+	}
 	for _, typ := range more {
 		added += "  - type: " + typ + "\n"
 	}
