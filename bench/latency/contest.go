@@ -133,6 +133,8 @@ type figures struct {
 	judge.Errors
 	// Pinball90 is the pinball loss of its predictions of the 90th percentile, in ms; absent where it makes none.
 	Pinball90 *float64 `json:"pinball90_ms,omitempty"`
+	// Covers90 is the share of the samples that stayed below them, in percent: 90 is right.
+	Covers90 float64 `json:"covers90,omitempty"`
 }
 
 // compare holds those who predict the same thing against what came, over the rows of which all of them said something. absent is
@@ -160,11 +162,23 @@ func compare(actual []float64, s said, names []string, rows []int) (all map[stri
 		}
 		f := figures{Errors: e}
 		if p90 := map[string]string{embedded: embeddedP90, "ttft_log": boostedP90, "ttft_mean": boostedP90}[name]; len(s[p90]) > 0 {
-			if loss, err := judge.Pinball(truth, picked(s[p90]), 0.9); err == nil { // without: it says none of some row
-				f.Pinball90 = &loss
+			said := picked(s[p90])
+			if loss, err := judge.Pinball(truth, said, 0.9); err == nil { // without: it says none of some row
+				f.Pinball90, f.Covers90 = &loss, covered(truth, said)
 			}
 		}
 		all[name] = f
 	}
 	return all, len(rows) - len(keep), nil
+}
+
+// covered is the share of values that predictions are not below, in percent.
+func covered(actual, predicted []float64) float64 {
+	n := 0
+	for i, a := range actual {
+		if a <= predicted[i] {
+			n++
+		}
+	}
+	return 100 * float64(n) / float64(len(actual))
 }

@@ -12,8 +12,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/sluice-epp/sluice/bench/latency/capture"
 	"github.com/sluice-epp/sluice/bench/latency/sample"
 )
 
@@ -117,6 +119,9 @@ func measure(ctx context.Context, p plan, o options, stderr io.Writer) ([]result
 		return nil, err
 	}
 	said := predictions(rows)
+	if capture.Predicts() && !slices.Contains(said.names("", embedded), embedded) {
+		return nil, fmt.Errorf("%d samples, and no prediction of any", len(rows))
+	}
 	if o.python != "" {
 		every := o.every
 		if every == 0 {

@@ -127,16 +127,16 @@ func (r *result) line() string {
 // table prints the results for people.
 func table(w io.Writer, results []result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "set\tpredictor\tsamples\tMAPE %\tmedian APE %\tMAE ms\tpinball 0.5 ms\tpinball 0.9 ms\t")
+	fmt.Fprintln(t, "set\tpredictor\tsamples\tMAPE %\tmedian APE %\tMAE ms\tpinball 0.5 ms\tpinball 0.9 ms\tp90 covers %\t")
 	for i := range results {
 		for _, of := range []map[string]figures{results[i].TTFT, results[i].TPOT} {
 			for _, name := range slices.Sorted(maps.Keys(of)) {
 				f := of[name]
-				p90 := "-"
+				p90, covers := "-", "-"
 				if f.Pinball90 != nil {
-					p90 = strconv.FormatFloat(*f.Pinball90, 'f', 2, 64)
+					p90, covers = strconv.FormatFloat(*f.Pinball90, 'f', 2, 64), strconv.FormatFloat(f.Covers90, 'f', 1, 64)
 				}
-				fmt.Fprintf(t, "%s\t%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%s\t\n", results[i].Set, name, f.Samples, f.MAPE, f.MedianAPE, f.MAE, f.Pinball50, p90)
+				fmt.Fprintf(t, "%s\t%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%s\t%s\t\n", results[i].Set, name, f.Samples, f.MAPE, f.MedianAPE, f.MAE, f.Pinball50, p90, covers)
 			}
 		}
 	}
