@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-epp/sluice/bench/latency/capture"
 	"github.com/sluice-epp/sluice/bench/latency/sample"
 )
 
@@ -119,7 +118,7 @@ func measure(ctx context.Context, p plan, o options, stderr io.Writer) ([]result
 		return nil, err
 	}
 	said := predictions(rows)
-	if capture.Predicts() && !slices.Contains(said.names("", embedded), embedded) {
+	if !slices.Contains(said.names("", embedded), embedded) {
 		return nil, fmt.Errorf("%d samples, and no prediction of any", len(rows))
 	}
 	if o.python != "" {

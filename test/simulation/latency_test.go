@@ -65,8 +65,11 @@ func TestLatencySamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waited := 0
+	waited, mute := 0, 0
 	for _, r := range rows {
+		if !(r.PredictedTTFTMs > 0) {
+			mute++
+		}
 		if r.PrefillTokensInFlight > 0 {
 			waited++
 		}
@@ -74,6 +77,9 @@ func TestLatencySamples(t *testing.T) {
 	t.Logf("%d samples of %d requests, %d of which found work before them", len(rows), len(s.trace.Requests), waited)
 	if len(rows) < len(s.trace.Requests)*9/10 || waited < len(rows)/10 {
 		t.Error("there is too little to learn from")
+	}
+	if mute > 0 {
+		t.Errorf("%d samples have no prediction", mute)
 	}
 	if err := sample.Write(path, rows); err != nil {
 		t.Fatal(err)
@@ -83,7 +89,7 @@ func TestLatencySamples(t *testing.T) {
 // sampled plays a shape in wall-clock time through Envoy, and a Sluice with the built-in profile that logs its decisions to a folder.
 func sampled(t *testing.T, s shape, folder string) {
 	t.Helper()
-	text, err := capture.Observed(config.DefaultText, "engine-metrics-producer")
+	text, err := capture.Observed(config.DefaultText)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-epp/sluice/cache/blockhash"
 	"github.com/sluice-epp/sluice/cache/kvevents"
 	"github.com/sluice-epp/sluice/cache/precise"
+	"github.com/sluice-epp/sluice/load/latency"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server"
 	"github.com/sluice-epp/sluice/server/config"
@@ -41,9 +42,6 @@ type Plan struct {
 
 // scrapeInterval is how old metrics become, that of llm-d's router.
 const scrapeInterval = 50 * time.Millisecond
-
-// predictor is the type of the plugin that predicts.
-const predictor = "predicted-latency-producer"
 
 // Run plays the plan. shiftMs is when the slow engine became slow, in ms; negative where none does.
 func Run(p Plan) (rows []sample.Row, shiftMs float64, err error) {
@@ -114,22 +112,9 @@ func Observed(text string, more ...string) (string, error) {
 	if strings.Count(text, list) != 1 {
 		return "", fmt.Errorf("configuration: want one list of plugins to add to, got %q", text)
 	}
-	added := list
-	if Predicts() {
-		added += "  - type: " + predictor + "\n    parameters: {streamingMode: true}\n"
-	}
+	added := list + "  - type: " + latency.TypeName + "\n    parameters: {streamingMode: true}\n"
 	for _, typ := range more {
 		added += "  - type: " + typ + "\n"
 	}
 	return strings.Replace(text, list, added, 1), nil
-}
-
-// Predicts reports whether this version has the predictor.
-func Predicts() bool {
-	for _, t := range server.Catalogue() {
-		if t.Type == predictor {
-			return t.Unavailable == ""
-		}
-	}
-	return false
 }

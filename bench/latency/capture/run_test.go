@@ -65,6 +65,9 @@ func TestRows(t *testing.T) {
 			t.Errorf("row %d: %v requests, %v decoding, %v tokens in flight; want %v, %v, %v",
 				i, r.NumRequestRunning, r.Decoding, r.PrefillTokensInFlight, inFlight, decoding, tokens)
 		}
+		if !(r.PredictedTTFTMs > 0 && r.PredictedTTFTP90Ms > r.PredictedTTFTMs && r.PredictedTPOTMs > 0) {
+			t.Fatalf("row %d: predicted %+v", i, r)
+		}
 		if tokens > 0 {
 			waited++
 		}
@@ -137,7 +140,7 @@ func TestRefused(t *testing.T) {
 
 func TestObserved(t *testing.T) {
 	text, err := Observed("kind: x\nplugins:\n  - type: a\n", "b")
-	if err != nil || !strings.HasSuffix(text, "  - type: b\n  - type: a\n") || strings.Contains(text, predictor) != Predicts() {
+	if err != nil || !strings.HasSuffix(text, "  - type: b\n  - type: a\n") || !strings.Contains(text, "  - type: predicted-latency-producer\n") {
 		t.Errorf("%q, %v", text, err)
 	}
 	if _, err := Observed("plugins: []\n"); err == nil {
