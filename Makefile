@@ -195,7 +195,8 @@ bench-latency: ## Measure how well latency is predicted, beside XGBoost on the s
 	@case " $(BENCHFLAGS) " in *" -h "* | *" -help "* | *" --help "*) exec $(GO) run ./bench/latency -h;; esac; \
 	xgboost=$$(scripts/xgboost.sh); sockets="$(CURDIR)/bin/latency/taken.ndjson"; \
 	SLUICE_XGBOOST="$$xgboost" SLUICE_XGBOOST_REQUIRED=1 $(GO) test -count=1 ./bench/latency/... >&2; \
-	if envoy=$$(scripts/envoy.sh); then \
+	if [[ "$(BENCHFLAGS)" == *-sets* && "$(BENCHFLAGS)" != *sockets* ]]; then sockets=; \
+	elif envoy=$$(scripts/envoy.sh); then \
 	SLUICE_LATENCY_SAMPLES="$$sockets" SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=1 \
 	$(GO) test -count=1 -timeout 10m -run '^TestLatencySamples$$' ./test/simulation >&2; \
 	else sockets=; fi; \

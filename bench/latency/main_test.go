@@ -157,13 +157,17 @@ func TestRefused(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(folder, azureCode), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		args string
 		want string
 	}{
+		"an empty trace":   {"-rounds 0 -traces " + folder + " -sets azure-code", "azure-code: " + azureCode + ": is empty"},
 		"no such folder":   {"-traces " + filepath.Join(folder, "none"), "-traces: stat "},
 		"a file":           {"-traces " + file, "is no folder"},
-		"an empty folder":  {"-traces " + folder + " -sets synthetic", "has none of the traces"},
+		"no such trace":    {"-traces " + folder + " -sets synthetic", "has none of the traces"},
 		"no such set":      {"-sets b2c", `-sets: there is no "b2c" (did you mean "b2b"?)`},
 		"an argument":      {"b2b", `unexpected argument "b2b"`},
 		"trainings":        {"-every -1", "-every and -rounds: must be >= 0"},
@@ -178,7 +182,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestEveryTraceHasAFile: with the folder's files all sets are done, and without a folder those that are made.
+// TestPlans: with the folder's files all sets are done, and without a folder those that are made.
 func TestPlans(t *testing.T) {
 	folder := t.TempDir()
 	for _, name := range []string{conversation, synthetic, azureConv, azureCode} {
