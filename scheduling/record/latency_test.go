@@ -24,7 +24,7 @@ import (
 func byLatency(t *testing.T, table *schedtest.Table, objective *scheduling.LatencyObjective) *scheduling.Scheduler {
 	t.Helper()
 	table.Objective = objective
-	types := slices.Concat([]scheduling.PluginType{gate.Type()}, filter.Predicted(), scorer.Predicted(), picker.Types())
+	types := slices.Concat([]scheduling.PluginType{gate.Type()}, filter.Types(), scorer.Types(), picker.Types())
 	return table.Build(t, types, []scheduling.Spec{
 		{Name: "gate", Type: gate.TypeName, Decode: schedtest.YAML("{ttftSource: latencyPredictor, penaltyMode: breakEven, explorationProbability: 0.3}")},
 		{Name: "tier", Type: "slo-headroom-tier-filter", Decode: schedtest.YAML("epsilonExploreNeg: 0.3")},
