@@ -9,8 +9,6 @@ type LatencyPrediction struct {
 	TPOTMs float64
 	// TTFTP90Ms and TPOTP90Ms are what nine of ten such requests stay below, in ms; 0 where they are not predicted.
 	TTFTP90Ms, TPOTP90Ms float64
-	// AnswerTokens is how many tokens the answer is expected to have: what a TPOT counts for. 0 where that is not known.
-	AnswerTokens float64
 	// Confidence says how far the prediction is measured rather than assumed, 0 to 1.
 	Confidence float64
 	// TTFTHeadroomMs and TPOTHeadroomMs are by how much the 90th percentile stays below the request's objective, in ms;

@@ -18,7 +18,6 @@ type class struct {
 	tpotOver quantile
 	level    float64 // mean of the logarithms of the endpoints' slowness, by samples: slowness is meant against that
 	seen     int
-	answer   float64 // tokens of an answer, on average
 
 	known atomic.Pointer[model]
 }
@@ -31,7 +30,6 @@ type model struct {
 	above      [regimes]float64
 	tpotAbove  float64
 	confidence float64
-	answer     float64 // tokens that an answer is expected to have
 	tokenMs    float64 // for an uncached token, everything included
 }
 
@@ -58,7 +56,7 @@ func regimeOf(share float64) int {
 const startAbove = 0.4
 
 func newClass(name string, perMs float64) *class {
-	c := &class{name: name, ttft: newRegression(ttftPrior(perMs)), tpot: newRegression(tpotPrior(perMs)), tpotOver: quantile{at: startAbove}, answer: startAnswer}
+	c := &class{name: name, ttft: newRegression(ttftPrior(perMs)), tpot: newRegression(tpotPrior(perMs)), tpotOver: quantile{at: startAbove}}
 	for i := range c.above {
 		c.above[i].at = startAbove
 	}
@@ -69,7 +67,7 @@ func newClass(name string, perMs float64) *class {
 func (c *class) publish() {
 	m := &model{
 		ttft: c.ttft.theta, tpot: c.tpot.theta, trial: c.residual.grown, tpotAbove: math.Exp(max(0, c.tpotOver.at)),
-		confidence: c.ttft.confidence(), tokenMs: c.ttft.theta[ttftOwn] / shareTokens, answer: c.answer,
+		confidence: c.ttft.confidence(), tokenMs: c.ttft.theta[ttftOwn] / shareTokens,
 	}
 	if c.residual.worth() {
 		m.forest = m.trial
@@ -98,12 +96,6 @@ func (c *class) learnTTFT(f *flight, ttftMs float64, spawn func(func())) {
 	}
 }
 
-// An answer where nothing is known, in tokens, and over how many answers the mean is taken.
-const (
-	startAnswer  = 256
-	answerWindow = 256
-)
-
 // levelShare is how much of the level a sample makes.
 const levelShare = 1. / 64
 
@@ -111,11 +103,10 @@ const levelShare = 1. / 64
 // What all of a class have in common is none of it, else where the class begins would stay what it is for ever.
 func (c *class) apart(f *flight) float64 { return f.slow / math.Exp(c.level) }
 
-// learnTPOT takes a time per output token, and how many tokens the answer had.
-func (c *class) learnTPOT(f *flight, tpotMs, tokens float64) {
+// learnTPOT takes a time per output token.
+func (c *class) learnTPOT(f *flight, tpotMs float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.answer += (tokens - c.answer) / answerWindow
 	if f.tpotMs > 0 {
 		c.tpotOver.add(0.9, math.Log(tpotMs/f.tpotMs))
 	}

@@ -153,7 +153,7 @@ func (p *Plugin) Done(f *scheduling.Flight, now time.Duration) {
 		s.class.learnTTFT(s, ms(took), p.known.spawn)
 		if tokens := float64(f.Outcome.Usage.CompletionTokens) / s.choices; tokens > 1 && p.params.StreamingMode && now > s.firstAt {
 			p.known.tpotSamples.Add(1)
-			s.class.learnTPOT(s, ms(now-s.firstAt)/(tokens-1), tokens)
+			s.class.learnTPOT(s, ms(now-s.firstAt)/(tokens-1))
 		}
 	}
 	*s = flight{}

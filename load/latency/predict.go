@@ -85,7 +85,7 @@ func (e *endpoint) linear(guess *scheduling.LatencyPrediction, m *model, x, y *t
 	guess.PrefillMs, guess.WaitMs = own*slow, wait*slow
 	guess.TTFTMs = guess.PrefillMs + guess.WaitMs
 	guess.TPOTMs = m.tpot.dot(y, tpotTerms) * slow
-	guess.Confidence, guess.AnswerTokens = m.confidence, m.answer
+	guess.Confidence = m.confidence
 }
 
 // finish turns a linear guess and its residual into the prediction.

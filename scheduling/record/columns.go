@@ -154,7 +154,7 @@ func predictionTo(v scheduling.LatencyPrediction, producer string) *decisionv1.L
 	return &decisionv1.LatencyPrediction{
 		Producer: producer, TtftMs: v.TTFTMs, TpotMs: v.TPOTMs, Confidence: v.Confidence,
 		TtftP90Ms: v.TTFTP90Ms, TpotP90Ms: v.TPOTP90Ms, TtftHeadroomMs: v.TTFTHeadroomMs, TpotHeadroomMs: v.TPOTHeadroomMs,
-		WaitMs: v.WaitMs, PrefillMs: v.PrefillMs, Residual: v.Residual, WholeResponse: v.WholeResponse, AnswerTokens: v.AnswerTokens,
+		WaitMs: v.WaitMs, PrefillMs: v.PrefillMs, Residual: v.Residual, WholeResponse: v.WholeResponse,
 	}
 }
 
@@ -163,7 +163,7 @@ func predictionFrom(m *decisionv1.LatencyPrediction) scheduling.LatencyPredictio
 		TTFTMs: m.GetTtftMs(), TPOTMs: m.GetTpotMs(), Confidence: m.GetConfidence(),
 		TTFTP90Ms: m.GetTtftP90Ms(), TPOTP90Ms: m.GetTpotP90Ms(),
 		TTFTHeadroomMs: m.GetTtftHeadroomMs(), TPOTHeadroomMs: m.GetTpotHeadroomMs(),
-		WaitMs: m.GetWaitMs(), PrefillMs: m.GetPrefillMs(), Residual: m.GetResidual(), WholeResponse: m.GetWholeResponse(), AnswerTokens: m.GetAnswerTokens(),
+		WaitMs: m.GetWaitMs(), PrefillMs: m.GetPrefillMs(), Residual: m.GetResidual(), WholeResponse: m.GetWholeResponse(),
 	}
 }
 

@@ -60,7 +60,7 @@ type seer struct {
 func (p *seer) Fill(c *scheduling.Cycle) {
 	p.key.In(c).Set(0, scheduling.LatencyPrediction{
 		TTFTMs: 120.5, TPOTMs: 20, Confidence: 0.75, TTFTP90Ms: 180, TPOTP90Ms: 25, TTFTHeadroomMs: -30, TPOTHeadroomMs: 5,
-		WaitMs: 100, PrefillMs: 10, Residual: 1.1, WholeResponse: true, AnswerTokens: 150,
+		WaitMs: 100, PrefillMs: 10, Residual: 1.1, WholeResponse: true,
 	})
 }
 
@@ -75,7 +75,7 @@ func TestPredictionsAreRecorded(t *testing.T) {
 	}
 	want := []*decisionv1.LatencyPrediction{{
 		TtftMs: 120.5, TpotMs: 20, Confidence: 0.75, TtftP90Ms: 180, TpotP90Ms: 25, TtftHeadroomMs: -30, TpotHeadroomMs: 5,
-		WaitMs: 100, PrefillMs: 10, Residual: 1.1, WholeResponse: true, AnswerTokens: 150,
+		WaitMs: 100, PrefillMs: 10, Residual: 1.1, WholeResponse: true,
 	}}
 	for name, d := range map[string]*decisionv1.Decision{"record": d, "replay": again} {
 		first, second := d.GetCandidates()[0].GetLatencyPredictions(), d.GetCandidates()[1].GetLatencyPredictions()

@@ -54,18 +54,16 @@ func latencyType() scheduling.PluginType {
 	}
 }
 
-// Latency scores by predicted latency. Without an objective an endpoint's score falls with the time that it takes, in ms:
+// Latency scores by predicted latency. Without an objective an endpoint's score is the inverse of its mean slowdown:
 //
-//	(1 + least) / (1 + t)        t = w · TTFT + v · TPOT · answer        w + v = 1
+//	1 / (w · (1 + TTFT)/(1 + least TTFT) + v · TPOT/least TPOT)        w + v = 1
 //
-// with the least among the candidates, and as many tokens as an answer is expected to have: 1 for the fastest endpoint, 0.5 for
-// one that takes twice as long. Times are added, not their ratios to the best: a first token that comes in 40 ms instead of 20
-// is no reason to decode for seconds longer. Where any candidate's TPOT is not predicted the TTFT counts alone. A
-// score is a ratio rather than a place between the best and the worst candidate, so that it says how much longer a request takes
-// there: 100 ms beside 101 ms are 1 and 0.99, whichever other candidates there are. That matters where the order is not all that
-// counts. Beside other scorers a difference that nobody notices does not outvote one that matters, and a random picker weighted by
-// score shares requests evenly among equals and seldom picks a slow one. The added ms does the same for times that are too short
-// to tell apart.
+// with the least among the candidates, in ms: 1 for an endpoint that is the best in both, 0.5 for one that takes twice as long.
+// Where an endpoint's TPOT is not predicted its TTFT counts alone. The slowdown is a ratio rather than a place between the best
+// and the worst candidate, so that a score says how much longer a request takes there: 100 ms beside 101 ms are 1 and 0.99,
+// whichever other candidates there are. That matters where the order is not all that counts. Beside other scorers a difference
+// that nobody notices does not outvote one that matters, and a random picker weighted by score shares requests evenly among
+// equals and seldom picks a slow one. The added ms does the same for times that are too short to tell apart.
 //
 // With an objective (scheduling.LatencyObjective) the endpoints come first whose headroom is not negative in anything that is
 // asked, the one with the least headroom at the head: requests are packed where they still fit, and room is left for tighter
@@ -94,34 +92,31 @@ func (s *Latency) Score(c *scheduling.Cycle, candidates scheduling.Set, scores [
 	if asked, ok := s.objective.In(c).Get(); ok && s.byHeadroom(predictions, asked, candidates, scores) {
 		return
 	}
-	s.byTime(predictions, candidates, scores)
+	s.bySlowdown(predictions, candidates, scores)
 }
 
-func (s *Latency) byTime(predictions *scheduling.Column[scheduling.LatencyPrediction], candidates scheduling.Set, scores []float64) {
-	ttft, tpot := s.ttft/(s.ttft+s.tpot), s.tpot/(s.ttft+s.tpot)
+func (s *Latency) bySlowdown(predictions *scheduling.Column[scheduling.LatencyPrediction], candidates scheduling.Set, scores []float64) {
+	leastTTFT, leastTPOT := math.Inf(1), math.Inf(1)
 	for e := range candidates.All() {
 		p := predictions.At(e)
-		if _, ok := p.PerTokenMs(); !ok && p.Usable() {
-			ttft, tpot = 1, 0
+		if p.Usable() && p.TTFTMs < leastTTFT {
+			leastTTFT = p.TTFTMs
+		}
+		if tpot, ok := p.PerTokenMs(); ok && tpot < leastTPOT {
+			leastTPOT = tpot
 		}
 	}
-	least := math.Inf(1)
 	for e := range candidates.All() {
 		p := predictions.At(e)
 		if !p.Usable() {
-			scores[e] = math.NaN()
-			continue
-		}
-		perToken, _ := p.PerTokenMs()
-		scores[e] = min(ttft*p.TTFTMs+tpot*perToken*max(1, p.AnswerTokens), math.MaxFloat64)
-		least = min(least, scores[e])
-	}
-	for e := range candidates.All() {
-		if math.IsNaN(scores[e]) {
 			scores[e] = 0
 			continue
 		}
-		scores[e] = max(leastScore, (1+least)/(1+scores[e]))
+		slowdown := (1 + p.TTFTMs) / (1 + leastTTFT)
+		if tpot, ok := p.PerTokenMs(); ok {
+			slowdown = (s.ttft*slowdown + s.tpot*min(tpot/leastTPOT, 1/leastScore)) / (s.ttft + s.tpot)
+		}
+		scores[e] = max(leastScore, 1/slowdown)
 	}
 }
 

@@ -29,20 +29,18 @@ func TestLatencyScorer(t *testing.T) {
 	whole := predicted(3000, 10)
 	whole.Latency.WholeResponse = true
 	runScoreCases(t, "latency-scorer", []scoreCase{
-		{name: "the best in both", endpoints: []schedtest.Endpoint{predicted(98, 10), predicted(198, 20)}, want: []float64{1, (1 + 0.8*98 + 2) / (1 + 0.8*198 + 4)}},
-		{name: "an answer of some length", endpoints: []schedtest.Endpoint{answering(20, 30, 200), answering(40, 10, 200)},
-			want: []float64{(1 + 0.8*40 + 0.2*10*200) / (1 + 0.8*20 + 0.2*30*200), 1}},
+		{name: "the best in both", endpoints: []schedtest.Endpoint{predicted(99, 10), predicted(199, 20)}, want: []float64{1, 0.5}},
 		{name: "near is near, whoever is there besides", endpoints: []schedtest.Endpoint{predicted(100, 0), predicted(101, 0), predicted(10_000, 0)},
 			want: []float64{1, 101. / 102, 101. / 10_001}},
 		{name: "too short to tell apart", endpoints: []schedtest.Endpoint{predicted(0.01, 0), predicted(0.03, 0)}, want: []float64{1, 1.01 / 1.03}},
 		{name: "the weights", endpoints: []schedtest.Endpoint{predicted(99, 30), predicted(199, 10)},
-			want: []float64{1, (1 + 0.8*99 + 0.2*30) / (1 + 0.8*199 + 0.2*10)}},
+			want: []float64{1 / (0.8 + 0.2*3), 1 / (0.8*2 + 0.2)}},
 		{name: "other weights", parameters: "{ttftWeight: 1, tpotWeight: 3}", endpoints: []schedtest.Endpoint{predicted(99, 30), predicted(199, 10)},
-			want: []float64{1, (1 + 0.25*99 + 0.75*30) / (1 + 0.25*199 + 0.75*10)}},
-		{name: "TPOT alone", parameters: "ttftWeight: 0", endpoints: []schedtest.Endpoint{predicted(99, 30), predicted(1e6, 10)}, want: []float64{11. / 31, 1}},
+			want: []float64{1 / (0.25 + 0.75*3), 1 / (0.25*2 + 0.75)}},
+		{name: "TPOT alone", parameters: "ttftWeight: 0", endpoints: []schedtest.Endpoint{predicted(99, 30), predicted(1e6, 10)}, want: []float64{1. / 3, 1}},
 		{name: "TTFT alone", parameters: "tpotWeight: 0", endpoints: []schedtest.Endpoint{predicted(99, 30), predicted(199, 10)}, want: []float64{1, 0.5}},
 		{name: "TPOT predicted nowhere", endpoints: []schedtest.Endpoint{predicted(99, 0), predicted(199, 0)}, want: []float64{1, 0.5}},
-		{name: "TPOT predicted for one only", endpoints: []schedtest.Endpoint{predicted(99, 0), predicted(199, 10)}, want: []float64{1, 0.5}},
+		{name: "TPOT predicted for one only", endpoints: []schedtest.Endpoint{predicted(99, 0), predicted(199, 10)}, want: []float64{1, 1 / (0.8*2 + 0.2)}},
 		{name: "TPOT alone and not predicted", parameters: "ttftWeight: 0", endpoints: []schedtest.Endpoint{predicted(99, 0), predicted(199, 0)},
 			want: []float64{1, 0.5}},
 		{name: "TPOT that is none", endpoints: []schedtest.Endpoint{predicted(99, math.NaN()), predicted(199, math.Inf(1)), predicted(199, -1)},
@@ -50,16 +48,10 @@ func TestLatencyScorer(t *testing.T) {
 		{name: "no prediction is the worst", endpoints: []schedtest.Endpoint{
 			{}, predicted(math.NaN(), 10), predicted(math.Inf(1), 10), predicted(0, 10), predicted(-5, 10), predicted(99, 10), predicted(1e15, 1e15),
 		}, want: []float64{0, 0, 0, 0, 0, 1, 1e-9}},
-		{name: "an unusable prediction does not count", endpoints: []schedtest.Endpoint{predicted(0, 1), predicted(99, 10)}, want: []float64{0, 1}},
+		{name: "an unusable prediction has no best TPOT", endpoints: []schedtest.Endpoint{predicted(0, 1), predicted(99, 10)}, want: []float64{0, 1}},
 		{name: "nothing predicted", endpoints: []schedtest.Endpoint{{}, predicted(math.NaN(), 0)}, want: []float64{0, 0}},
 		{name: "times to the end compare with each other", endpoints: []schedtest.Endpoint{whole, whole}, want: []float64{1, 1}},
 	})
-}
-
-func answering(ttft, tpot, tokens float64) schedtest.Endpoint {
-	e := predicted(ttft, tpot)
-	e.Latency.AnswerTokens = tokens
-	return e
 }
 
 func TestLatencyScorerWithObjective(t *testing.T) {
@@ -95,7 +87,7 @@ func TestLatencyScorerWithObjective(t *testing.T) {
 			[]float64{1, .5, 0}},
 		"a time to the end is held against no time to a first token": {"", ttft, []schedtest.Endpoint{whole, whole}, []float64{1, 1}},
 		"nothing predicted":       {"", ttft, []schedtest.Endpoint{{}, {}}, []float64{0, 0}},
-		"an objective of nothing": {"", &scheduling.LatencyObjective{}, []schedtest.Endpoint{predicted(99, 0), predicted(199, 0)}, []float64{1, .5}},
+		"an objective of nothing": {"", &scheduling.LatencyObjective{}, []schedtest.Endpoint{predicted(99, 10), predicted(199, 20)}, []float64{1, .5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			table := schedtest.Table{Endpoints: tc.endpoints, Objective: tc.objective}

@@ -1352,8 +1352,6 @@ type LatencyPrediction struct {
 	Residual float64 `protobuf:"fixed64,11,opt,name=residual,proto3" json:"residual,omitempty"`
 	// Whether ttft_ms is the time to the end of the response: the producer was told that answers are not streamed.
 	WholeResponse bool `protobuf:"varint,12,opt,name=whole_response,json=wholeResponse,proto3" json:"whole_response,omitempty"`
-	// How many tokens the answer is expected to have; 0 where that is not known.
-	AnswerTokens  float64 `protobuf:"fixed64,13,opt,name=answer_tokens,json=answerTokens,proto3" json:"answer_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1470,13 +1468,6 @@ func (x *LatencyPrediction) GetWholeResponse() bool {
 		return x.WholeResponse
 	}
 	return false
-}
-
-func (x *LatencyPrediction) GetAnswerTokens() float64 {
-	if x != nil {
-		return x.AnswerTokens
-	}
-	return 0
 }
 
 // LatencyObjective is what a request asks of its latency.
@@ -2332,7 +2323,7 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\b_waitingB\n" +
 	"\n" +
 	"\b_runningB\v\n" +
-	"\t_kv_usage\"\xb5\x03\n" +
+	"\t_kv_usage\"\x90\x03\n" +
 	"\x11LatencyPrediction\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x17\n" +
 	"\attft_ms\x18\x02 \x01(\x01R\x06ttftMs\x12\x17\n" +
@@ -2349,8 +2340,7 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"prefill_ms\x18\n" +
 	" \x01(\x01R\tprefillMs\x12\x1a\n" +
 	"\bresidual\x18\v \x01(\x01R\bresidual\x12%\n" +
-	"\x0ewhole_response\x18\f \x01(\bR\rwholeResponse\x12#\n" +
-	"\ranswer_tokens\x18\r \x01(\x01R\fanswerTokens\"`\n" +
+	"\x0ewhole_response\x18\f \x01(\bR\rwholeResponse\"`\n" +
 	"\x10LatencyObjective\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x17\n" +
 	"\attft_ms\x18\x02 \x01(\x01R\x06ttftMs\x12\x17\n" +
