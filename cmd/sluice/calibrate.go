@@ -143,7 +143,7 @@ func (c *CalibrateCommand) fromLog(ctx context.Context) (*calibrate.Report, erro
 		return nil, err
 	}
 	stop := progress(ctx, "read", reader.Progress)
-	report, err := calibrate.Run(ctx, reader.Decisions(ctx), calibrate.Options{
+	report, err := calibrate.Run(ctx, told(reader.Decisions(ctx), os.Stderr), calibrate.Options{
 		By: c.By, Threshold: c.Threshold, Alpha: c.Alpha, Kappa: c.Kappa, MatchProducer: c.MatchProducer, LoadProducer: c.LoadProducer,
 	})
 	stop()

@@ -75,7 +75,7 @@ func (c *FitCommand) Run(i *interrupts) error {
 			return fmt.Errorf("--log: %w", err)
 		}
 		stop := progress(i, "read", reader.Progress)
-		err = samples.Log(i, reader.Decisions(i), fit.Log{Endpoint: c.Endpoint, Model: c.Model})
+		err = samples.Log(i, told(reader.Decisions(i), os.Stderr), fit.Log{Endpoint: c.Endpoint, Model: c.Model})
 		stop()
 		if err == nil && c.Endpoint != "" {
 			err = flagged("--endpoint", samples.CheckEndpoint(c.Endpoint))

@@ -187,7 +187,7 @@ func (g *GateReportCommand) Run(i *interrupts) error {
 		stop()
 		return err
 	}
-	report, err := gatereport.Run(i, decisions, o)
+	report, err := gatereport.Run(i, told(decisions, os.Stderr), o)
 	stop()
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func (r *ReplayCommand) Run(i *interrupts) (err error) {
 		return s, err
 	}}
 	defer func() { err = errors.Join(err, recorded.Close()) }()
-	plan := replay.Plan{Decisions: reader.Decisions(i), Recorded: recorded.Find, Examples: r.Show, Logger: slog.New(slog.DiscardHandler)}
+	plan := replay.Plan{Decisions: told(reader.Decisions(i), os.Stderr), Recorded: recorded.Find, Examples: r.Show, Logger: slog.New(slog.DiscardHandler)}
 	if plan.New, err = r.config(types); err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func (s *SimulateCommand) Run(i *interrupts, parsed *kong.Context) error {
 	if slices.Contains(s.Policy, "list") {
 		return policies.Write(os.Stdout)
 	}
-	plan, err := s.plan(parsed)
+	plan, err := s.plan(i, parsed)
 	if err != nil {
 		return err
 	}
@@ -160,14 +160,14 @@ func (s *SimulateCommand) interrupted(rows []simulate.Row) {
 }
 
 // plan is what a grid file says, or the flags.
-func (s *SimulateCommand) plan(parsed *kong.Context) (*simulate.Plan, error) {
+func (s *SimulateCommand) plan(ctx context.Context, parsed *kong.Context) (*simulate.Plan, error) {
 	if s.Grid != "" {
 		for _, p := range parsed.Path {
 			if p.Flag != nil && !slices.Contains(besideGrid, p.Flag.Name) {
 				return nil, fmt.Errorf("--%s: must be absent with --grid; the file says it", p.Flag.Name)
 			}
 		}
-		plan, err := simulate.LoadGrid(s.Grid)
+		plan, err := simulate.LoadGrid(ctx, s.Grid)
 		if err != nil && !strings.HasPrefix(err.Error(), s.Grid) { // faults begin with their place
 			return nil, fmt.Errorf("--grid: %w", err)
 		}
@@ -175,7 +175,7 @@ func (s *SimulateCommand) plan(parsed *kong.Context) (*simulate.Plan, error) {
 	}
 	plan := &simulate.Plan{Seeds: s.Seeds}
 	for _, name := range s.Trace {
-		scenario, err := s.scenario(name)
+		scenario, err := s.scenario(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -207,7 +207,7 @@ func (s *SimulateCommand) plan(parsed *kong.Context) (*simulate.Plan, error) {
 }
 
 // scenario is what the flags say, with a trace or the workload that a name stands for.
-func (s *SimulateCommand) scenario(name string) (simulate.Scenario, error) {
+func (s *SimulateCommand) scenario(ctx context.Context, name string) (simulate.Scenario, error) {
 	scenario := simulate.Scenario{
 		Name: filepath.Base(name), From: s.From, To: s.To, Speed: s.Speed, Jitter: s.Jitter, Pickers: s.Replicas, WarmUp: s.WarmUp,
 		Sight:     fleet.Sight{EventDelay: s.Delay, EventLoss: s.Loss, ScrapeInterval: s.Scrape},
@@ -221,7 +221,7 @@ func (s *SimulateCommand) scenario(name string) (simulate.Scenario, error) {
 		}
 		scenario.B2B = &w
 	} else {
-		t, err := simulate.OpenTrace(name)
+		t, err := simulate.OpenTrace(ctx, name)
 		if err != nil {
 			return scenario, fmt.Errorf("--trace: %w", err)
 		}

@@ -103,7 +103,7 @@ func TestFilesHaveABound(t *testing.T) {
 		endpoints int
 		limit     int64
 		rows      int
-	}{{JSONLines, 10, 64 << 10, 200}, {JSONLines, 100, 1000, 5}, {Parquet, 30, 256 << 10, 250}} {
+	}{{JSONLines, 10, 64 << 10, 200}, {JSONLines, 100, 1000, 5}, {Parquet, 30, 64 << 10, 80}} {
 		b := newBench(t, tc.endpoints)
 		o := b.options(t, func(o *Options) {
 			o.Format, o.MaxFileBytes, o.MaxFiles, o.MaxPendingBytes = tc.format, tc.limit, 100, 1<<30

@@ -31,6 +31,8 @@ const maxLine = 64 << 20
 const (
 	// SkippedRow is a row that is no decision.
 	SkippedRow = "not a decision"
+	// SkippedNumber is a row with a number that no decision has: NaN, an infinite one, or one beyond 1e18.
+	SkippedNumber = "an impossible number"
 	// SkippedLong is a line longer than 64 MiB.
 	SkippedLong = "too long"
 	// SkippedTail is a last line without its end, as a file that is being written has.
@@ -290,7 +292,7 @@ func readLines(path string, from *bufio.Reader, yield func(*decisionv1.Decision,
 				if !yield(nil, skip) {
 					return false
 				}
-			} else if !yield(d, nil) {
+			} else if !yieldRow(d, skip, yield) {
 				return false
 			}
 		}
@@ -298,6 +300,15 @@ func readLines(path string, from *bufio.Reader, yield func(*decisionv1.Decision,
 			return true
 		}
 	}
+}
+
+// yieldRow yields a decision, or that it cannot be one. It reports whether to go on.
+func yieldRow(d *decisionv1.Decision, at *Skip, yield func(*decisionv1.Decision, error) bool) bool {
+	if at.Err = impossible(d); at.Err != nil {
+		at.Reason = SkippedNumber
+		return yield(nil, at)
+	}
+	return yield(d, nil)
 }
 
 // errNothing is said of JSON that has none of a decision's fields.

@@ -34,7 +34,7 @@ func (r *Reader) parquet(f *os.File, yield func(*decisionv1.Decision, error) boo
 			if bad := assembleRow(d.ProtoReflect(), from, 0); bad != nil {
 				goOn = yield(nil, &Skip{File: f.Name(), Row: row, Reason: SkippedRow, Err: bad})
 			} else {
-				goOn = yield(d, nil)
+				goOn = yieldRow(d, &Skip{File: f.Name(), Row: row}, yield)
 			}
 			if !goOn {
 				return false

@@ -70,25 +70,27 @@ func TestReadingEndsWithItsContext(t *testing.T) {
 
 // TestReadingAPipeEndsWithItsContext while nothing comes out of it, and while nobody has opened it to write.
 func TestReadingAPipeEndsWithItsContext(t *testing.T) {
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	open := func() *os.File {
-		f, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	lonely, fifo := filepath.Join(t.TempDir(), "lonely"), filepath.Join(t.TempDir(), "fifo")
+	open := func(path string) *os.File {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return f
 	}
-	more, last := stopped(t, fifo, 0, nil)
+	for _, path := range []string{lonely, fifo} { // who waited for a writer of the one may still read what is written to it
+		if err := syscall.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	more, last := stopped(t, lonely, 0, nil)
 	if more != 1 || !errors.Is(last, context.Canceled) {
 		t.Errorf("without a writer: %d more, the last %v", more, last)
 	}
-	if err := open().Close(); err != nil { // lets go who waits for a writer
+	if err := open(lonely).Close(); err != nil { // lets go who waits for a writer
 		t.Fatal(err)
 	}
-	writer := open()
+	writer := open(fifo)
 	more, last = stopped(t, fifo, 1, func() {
 		if _, err := writer.WriteString("no decision\n"); err != nil {
 			t.Fatal(err)

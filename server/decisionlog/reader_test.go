@@ -5,13 +5,14 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"pgregory.net/rapid"
@@ -72,24 +73,34 @@ func zipped(t fataler, content []byte) []byte {
 	return b.Bytes()
 }
 
-// What the log writes, the reader reads: all formats, all fields.
+// What the log writes, the reader reads: all formats, all fields. It takes rows apart more than once.
 func TestReaderReadsWhatIsWritten(t *testing.T) {
-	folder := t.TempDir()
+	folder, most := t.TempDir(), rowsAtATime+4
+	if os.Getenv("SLUICE_LONG") != "" {
+		most = 5 * rowsAtATime
+	}
+	formats := map[string]func(t fataler, all []*decisionv1.Decision) []byte{
+		"a.jsonl":    func(t fataler, all []*decisionv1.Decision) []byte { return inLines(t, all...) },
+		"a.jsonl.gz": func(t fataler, all []*decisionv1.Decision) []byte { return zipped(t, inLines(t, all...)) },
+		"a.parquet":  inParquet,
+	}
 	rapid.Check(t, func(t *rapid.T) {
-		want := make([]*decisionv1.Decision, rapid.IntRange(1, 40).Draw(t, "rows"))
-		for i := range want {
-			want[i] = drawn(t)
-			want[i].Id = max(1, want[i].GetId())
+		distinct := make([]*decisionv1.Decision, rapid.IntRange(1, 4).Draw(t, "distinct"))
+		for i := range distinct {
+			distinct[i] = drawn(t)
+			possible(distinct[i].ProtoReflect())
 		}
-		for name, content := range map[string][]byte{
-			"a.jsonl": inLines(t, want...), "a.jsonl.gz": zipped(t, inLines(t, want...)), "a.parquet": inParquet(t, want),
-		} {
-			path := filepath.Join(folder, name)
-			write(t, path, content)
-			got, skipped := readAll(t, path)
-			if diff := cmp.Diff(want, got, protocmp.Transform(), cmpopts.EquateNaNs()); diff != "" || skipped != nil {
-				t.Fatalf("%s: skipped %v, (-want +got):\n%s", name, skipped, diff)
-			}
+		want := make([]*decisionv1.Decision, rapid.IntRange(1, most).Draw(t, "rows"))
+		for i := range want {
+			want[i] = proto.CloneOf(distinct[i%len(distinct)])
+			want[i].Id = uint64(i) + 1<<40
+		}
+		name := rapid.SampledFrom(slices.Sorted(maps.Keys(formats))).Draw(t, "format")
+		path := filepath.Join(folder, name)
+		write(t, path, formats[name](t, want))
+		got, skipped := readAll(t, path)
+		if !slices.EqualFunc(want, got, func(a, b *decisionv1.Decision) bool { return proto.Equal(a, b) }) || skipped != nil {
+			t.Fatalf("%s: skipped %v, (-want +got):\n%s", name, skipped, cmp.Diff(want, got, protocmp.Transform()))
 		}
 	})
 }

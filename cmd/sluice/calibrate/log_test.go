@@ -120,6 +120,7 @@ func within(t *testing.T, what string, got *calibrate.Interval, want, share floa
 
 // What was measured on deployments comes out of their logs: throughput and break-even within 5 %.
 func TestMeasuredFiguresAreRecovered(t *testing.T) {
+	t.Parallel()
 	deployments := []truth{
 		{model: "slow", peak: 743, wait: 743, baseMs: 60, saved: always(4.092 * 743)},
 		{model: "middle", peak: 15928, wait: 14000, baseMs: 25, saved: always(1.0 * 15928)},
@@ -149,6 +150,7 @@ func TestMeasuredFiguresAreRecovered(t *testing.T) {
 
 // A break-even that moves by a factor of 16 within a day is seen to.
 func TestMovingBreakEven(t *testing.T) {
+	t.Parallel()
 	w := truth{model: "m", peak: 10000, wait: 10000, baseMs: 20, saved: func(at time.Time) float64 {
 		return 2560 * math.Pow(4, -math.Cos(float64(at.Hour())/24*2*math.Pi)) // 640 at midnight, 10240 at noon
 	}}
@@ -170,6 +172,7 @@ func TestMovingBreakEven(t *testing.T) {
 
 // What engines count is taken before what was predicted.
 func TestEnginesKnowBetter(t *testing.T) {
+	t.Parallel()
 	w := truth{model: "m", peak: 10000, wait: 10000, baseMs: 20, saved: always(5000)}
 	log := w.log(2000, rand.New(rand.NewPCG(1, 3)))
 	for _, d := range log {
@@ -181,6 +184,7 @@ func TestEnginesKnowBetter(t *testing.T) {
 }
 
 func TestByEndpointAndLabel(t *testing.T) {
+	t.Parallel()
 	w := truth{model: "m", peak: 10000, wait: 10000, baseMs: 20, saved: always(5000)}
 	log := w.log(400, rand.New(rand.NewPCG(1, 4)))
 	for by, want := range map[string][]string{"endpoint": {"pod-0", "pod-1"}, "label:gpu": {"h100"}, "label:none": {""}} {
@@ -238,6 +242,7 @@ func TestUncertaintyIsSaid(t *testing.T) {
 
 // Many deployments and large logs leave memory bounded, and the figures right.
 func TestBounds(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("a large log")
 	}

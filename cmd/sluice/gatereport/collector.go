@@ -211,11 +211,15 @@ func (c *Collector) gate(v *view, name string, g *decisionv1.GateReport) error {
 	return nil
 }
 
+// leastPeak is the least throughput, in tokens per second, that a record is taken to mean.
+const leastPeak = 1e-3
+
 // peakOf is the throughput with which a gate made ms of tokens; the default where its record does not say.
 func peakOf(g *decisionv1.GateReport) float64 {
 	if g.GetGapTokens() != 0 && g.GetGapMs() != 0 {
 		peak := g.GetGapTokens() / g.GetGapMs() * 1000
-		if digits := math.Pow(10, 8-math.Floor(math.Log10(math.Abs(peak)))); peak > 0 && peak <= 1e9 && digits > 0 {
+		if peak >= leastPeak && peak <= 1e9 {
+			digits := math.Pow(10, 8-math.Floor(math.Log10(peak)))
 			return math.Round(peak*digits) / digits
 		}
 	}
@@ -269,7 +273,7 @@ func (j *judged) gap() (ms, tokens float64, ok bool) {
 		return 0, 0, false
 	default:
 		tokens, ms = g.GetGapTokens(), g.GetGapMs()
-		return ms, tokens, !math.IsNaN(ms) && !math.IsNaN(tokens)
+		return ms, tokens, finite(ms) && finite(tokens)
 	}
 }
 
@@ -312,6 +316,9 @@ func alike(r *scheduling.GateReport, g *decisionv1.GateReport) bool {
 	return r.GapTokens == g.GetGapTokens() && r.Sticky == int(g.GetSticky()) && r.Other == int(g.GetOther())
 }
 
+// finite is whether a number can be added up.
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
 // near is whether two times are one, but for rounding.
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6*max(1, math.Abs(a), math.Abs(b)) }
 
@@ -321,7 +328,7 @@ func (s *section) count(o *Options, j *judged) {
 		word := verdict(g)
 		released, held = isReleased(word), word == scheduling.GateHeld.String()
 		s.verdicts[word]++
-		if g.BarMs != nil && g.GapMs != nil && !s.priced {
+		if g.BarMs != nil && g.GapMs != nil && finite(g.GetBarMs()) && !s.priced {
 			s.bars.add(g.GetBarMs())
 		}
 		if released && !j.sticky {

@@ -61,18 +61,22 @@ func TestRecordedConfigurationIsTheSame(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text   string
 		format decisionlog.Format
+		n      int
 		change func(*logging)
 	}{
-		"built in":    {"", decisionlog.JSONLines, func(*logging) {}},
-		"in Parquet":  {"", decisionlog.Parquet, func(l *logging) { l.narrow = true }},
-		"precise":     {preciseConfig, decisionlog.JSONLines, func(l *logging) { l.narrow = true }},
-		"drawing":     {drawingConfig, decisionlog.Parquet, func(l *logging) { l.narrow = true }},
-		"random":      {randomConfig, decisionlog.JSONLines, func(*logging) {}},
-		"with faults": {manyEjections, decisionlog.JSONLines, func(l *logging) { l.failing = true }},
+		"built in":    {"", decisionlog.JSONLines, 120, func(*logging) {}},
+		"in Parquet":  {"", decisionlog.Parquet, 120, func(l *logging) { l.narrow = true }},
+		"precise":     {preciseConfig, decisionlog.JSONLines, 120, func(l *logging) { l.narrow = true }},
+		"drawing":     {drawingConfig, decisionlog.Parquet, 120, func(l *logging) { l.narrow = true }},
+		"random":      {randomConfig, decisionlog.JSONLines, 120, func(*logging) {}},
+		"with faults": {manyEjections, decisionlog.JSONLines, 240, func(l *logging) { l.failing = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			folder := t.TempDir()
-			traffic(t, written(t, tc.text), folder, tc.format, 400, tc.change)
+			folder, n := t.TempDir(), tc.n
+			if os.Getenv("SLUICE_LONG") != "" {
+				n = 400
+			}
+			traffic(t, written(t, tc.text), folder, tc.format, n, tc.change)
 			seen := map[string]int{}
 			p := planOf(t, nil, folder)
 			p.Decisions = watched(p.Decisions, seen)
@@ -80,7 +84,7 @@ func TestRecordedConfigurationIsTheSame(t *testing.T) {
 			if r.First != nil {
 				t.Fatalf("%d of %d differ; the first: %+v", r.Different, r.Verified, *r.First)
 			}
-			if r.Verified != 400 || r.Identical != 400 || r.Rows != 400 || len(r.LeftOut)+len(r.Unread) > 0 || r.All.Flips > 0 {
+			if r.Verified != int64(n) || r.Identical != int64(n) || r.Rows != int64(n) || len(r.LeftOut)+len(r.Unread) > 0 || r.All.Flips > 0 {
 				t.Errorf("%+v", r)
 			}
 			want := map[string][]string{
@@ -160,20 +164,21 @@ func TestATamperedLogIsNotTheSame(t *testing.T) {
 func TestAnotherConfigurationFlips(t *testing.T) {
 	folder := t.TempDir()
 	was := strings.NewReplacer("weighted-random-picker", "max-score-picker", "weight: 0.3", "weight: 0.01").Replace(drawingConfig)
-	traffic(t, written(t, was), folder, decisionlog.JSONLines, 400, func(*logging) {})
+	n := int64(400)
+	traffic(t, written(t, was), folder, decisionlog.JSONLines, int(n), func(*logging) {})
 
 	same := replayed(t, planOf(t, configured(t, was), folder))
-	if same.All.Flips != 0 || same.Identical != 400 || same.Verified != 400 {
+	if same.All.Flips != 0 || same.Identical != n || same.Verified != n {
 		t.Errorf("the same: %d flips, %d identical, %d verified", same.All.Flips, same.Identical, same.Verified)
 	}
 	unlike := replayed(t, planOf(t, configured(t, "server: {drainDelay: 7s}\n"+was), folder))
-	if unlike.All.Flips != 0 || unlike.Identical != 400 || unlike.Verified != 0 {
+	if unlike.All.Flips != 0 || unlike.Identical != n || unlike.Verified != 0 {
 		t.Errorf("another file that decides the same: %d flips, %d identical, %d verified", unlike.All.Flips, unlike.Identical, unlike.Verified)
 	}
 
 	r := replayed(t, planOf(t, configured(t, strings.Replace(was, "weight: 0.01", "weight: 30", 1)), folder))
 	a := &r.All
-	if a.Flips < 10 || a.Flips > 390 || a.Decisions != 400 || r.Identical+a.Flips > 400 {
+	if a.Flips < 10 || a.Flips > n-10 || a.Decisions != n || r.Identical+a.Flips > n {
 		t.Fatalf("%d of %d flip", a.Flips, a.Decisions)
 	}
 	if r.Causes[0].Name != "scorer prefix-cache-scorer" {
@@ -186,7 +191,7 @@ func TestAnotherConfigurationFlips(t *testing.T) {
 	if causes != a.Flips || a.MoreCached+a.LessCached+a.SameCached != a.Flips || a.MoreLoaded+a.LessLoaded+a.SameLoaded != a.Flips || a.MoreCached < a.LessCached {
 		t.Errorf("%d causes, %+v", causes, a)
 	}
-	if !(a.HitNow() > a.HitBefore()) || a.KnownHits != 400 || a.HitNow() > 1 {
+	if !(a.HitNow() > a.HitBefore()) || a.KnownHits != n || a.HitNow() > 1 {
 		t.Errorf("hits %v, now %v", a.HitBefore(), a.HitNow())
 	}
 	if len(r.Models) != 2 || r.Models[0].Flips+r.Models[1].Flips != a.Flips || len(r.Endpoints) != 4 || a.Now.Decisions < a.Before.Decisions {
@@ -196,7 +201,7 @@ func TestAnotherConfigurationFlips(t *testing.T) {
 	for _, e := range r.Endpoints {
 		picks += e.DecisionsNow
 	}
-	if moved := sum(r.Moved[:]); picks != 400 || moved != a.Flips || sum(r.Times.Flips) != a.Flips || sum(r.Times.Decisions) != 400 {
+	if moved := sum(r.Moved[:]); picks != n || moved != a.Flips || sum(r.Times.Flips) != a.Flips || sum(r.Times.Decisions) != n {
 		t.Errorf("%d picks, %d moved, times %+v", picks, moved, r.Times)
 	}
 	reports(t, r)
@@ -358,18 +363,18 @@ func TestMemoryHasABound(t *testing.T) {
 		one = d
 	}
 	p.Decisions = func(yield func(*decisionv1.Decision, error) bool) {
-		for i := range 6000 {
+		for i := range 5200 {
 			d := proto.CloneOf(one)
 			d.Request.Model = strings.Repeat("m", i%600)
 			d.Candidates[0].Name = strings.Repeat("n", i%5000)
-			d.TimeUnixNano = int64(i-3000) << 50
+			d.TimeUnixNano = int64(i-2600) << 50
 			if !yield(d, nil) {
 				return
 			}
 		}
 	}
 	r := replayed(t, p)
-	if len(r.Models) != maxNames+1 || len(r.Endpoints) != maxEndpoints+1 || len(r.Times.Decisions) > maxSteps || r.Replayed != 6000 {
+	if len(r.Models) != maxNames+1 || len(r.Endpoints) != maxEndpoints+1 || len(r.Times.Decisions) > maxSteps || r.Replayed != 5200 {
 		t.Errorf("%d models, %d endpoints, %d steps, %d replayed", len(r.Models), len(r.Endpoints), len(r.Times.Decisions), r.Replayed)
 	}
 }

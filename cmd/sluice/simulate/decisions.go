@@ -17,8 +17,9 @@ import (
 	"github.com/sluice-epp/sluice/sim/trace"
 )
 
-// OpenTrace reads a trace in any format: those of trace.Open, and a decision log, as files or as their folder.
-func OpenTrace(path string) (*trace.Trace, error) {
+// OpenTrace reads a trace in any format: those of trace.Open, and a decision log, as files or as their folder. Reading a log ends with
+// ctx, and then the error is ctx's.
+func OpenTrace(ctx context.Context, path string) (*trace.Trace, error) {
 	log, err := isDecisionLog(path)
 	if err != nil {
 		return nil, err
@@ -26,19 +27,19 @@ func OpenTrace(path string) (*trace.Trace, error) {
 	if !log {
 		return trace.Open(path)
 	}
-	t, err := openLog(path)
+	t, err := openLog(ctx, path)
 	if info, _ := os.Stat(path); err != nil && info != nil && info.IsDir() {
 		err = fmt.Errorf("%w (a folder is read as a decision log; name a trace file)", err)
 	}
 	return t, err
 }
 
-func openLog(path string) (*trace.Trace, error) {
+func openLog(ctx context.Context, path string) (*trace.Trace, error) {
 	reader, err := decisionlog.NewReader(path)
 	if err != nil {
 		return nil, err
 	}
-	return decided(filepath.Base(path), reader)
+	return decided(ctx, filepath.Base(path), reader)
 }
 
 // maxEndpoints bounds how many endpoints of a log are told apart.
@@ -83,12 +84,16 @@ func isDecisionLog(path string) (bool, error) {
 }
 
 // decided makes a trace of a decision log.
-func decided(name string, reader *decisionlog.Reader) (*trace.Trace, error) {
+func decided(ctx context.Context, name string, reader *decisionlog.Reader) (*trace.Trace, error) {
 	all := trace.NewDecisions(name)
-	skipped, endpoints := 0, map[string]bool{}
-	for d, err := range reader.Decisions(context.Background()) {
+	var skipped skips
+	endpoints := map[string]bool{}
+	for d, err := range reader.Decisions(ctx) {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		if err != nil {
-			skipped++
+			skipped.add(err)
 			continue
 		}
 		for _, e := range d.GetCandidates() {
@@ -102,8 +107,8 @@ func decided(name string, reader *decisionlog.Reader) (*trace.Trace, error) {
 	}
 	t, err := all.Trace()
 	if err != nil {
-		if skipped > 0 {
-			return nil, fmt.Errorf("%w; %d rows could not be read", err, skipped)
+		if skipped.n > 0 {
+			return nil, fmt.Errorf("%w; %s", err, skipped)
 		}
 		return nil, err
 	}
@@ -112,14 +117,31 @@ func decided(name string, reader *decisionlog.Reader) (*trace.Trace, error) {
 	return t, nil
 }
 
+// skips are the rows of a log that could not be read.
+type skips struct {
+	n     int
+	first error
+}
+
+func (s *skips) add(err error) {
+	if s.n++; s.first == nil {
+		s.first = err
+	}
+}
+
+// String counts them and names the first.
+func (s skips) String() string {
+	return fmt.Sprintf("%s could not be read; the first: %v", plural(s.n, "row"), s.first)
+}
+
 // notesOn say what a log does not tell of its requests.
-func notesOn(all *trace.Decisions, requests, skipped int) (notes []string) {
+func notesOn(all *trace.Decisions, requests int, skipped skips) (notes []string) {
 	add := func(n int, format string, args ...any) {
 		if n > 0 {
 			notes = append(notes, fmt.Sprintf(format, args...))
 		}
 	}
-	add(skipped, "%d rows could not be read", skipped)
+	add(skipped.n, "%s", skipped)
 	add(all.NoPrompt, "%d decisions are left out: the length of their prompts is not known", all.NoPrompt)
 	add(all.NoOutput, "%d answers of unknown length are taken to be as long as the mean of the others", all.NoOutput)
 	switch {

@@ -109,7 +109,7 @@ func TestALogIsATrace(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				served(t, sent, folder, decisionlog.Options{Format: tc.format, Hashing: decisionlog.Hashing{Most: 1000, BlockTokens: 64, Seed: blockhash.SeedOf("x")}}, tc.asText)
 			})
-			got, err := OpenTrace(folder)
+			got, err := OpenTrace(t.Context(), folder)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,7 +140,7 @@ func TestALogTellsAPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		served(t, chats(), folder, decisionlog.Options{Format: decisionlog.JSONLines}, false)
 	})
-	none, err := OpenTrace(folder)
+	none, err := OpenTrace(t.Context(), folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestALogTellsAPart(t *testing.T) {
 			served(t, chats(), both, decisionlog.Options{Format: decisionlog.JSONLines, Hashing: decisionlog.Hashing{Most: 3, BlockTokens: 64, Seed: blockhash.SeedOf(seed)}}, false)
 		})
 	}
-	cut, err := OpenTrace(both)
+	cut, err := OpenTrace(t.Context(), both)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,15 +205,15 @@ func TestOpenTraceTellsFormats(t *testing.T) {
 	if err := errors.Join(err, z.Close(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	got, err := OpenTrace(zipped)
+	got, err := OpenTrace(t.Context(), zipped)
 	if err != nil || len(got.Requests) != 30 {
 		t.Fatalf("%v", err)
 	}
-	if words := strings.Join(got.Notes, "\n"); !strings.Contains(words, "1 rows could not be read") || !strings.Contains(words, "1 decisions are left out") {
+	if words := strings.Join(got.Notes, "\n"); !strings.Contains(words, "1 row could not be read; the first: ") || !strings.Contains(words, "1 decisions are left out") {
 		t.Errorf("%q", words)
 	}
 	mooncake := filepath.Join("..", "..", "..", "sim", "trace", "testdata", "mooncake.jsonl")
-	if got, err := OpenTrace(mooncake); err != nil || len(got.Notes) > 0 {
+	if got, err := OpenTrace(t.Context(), mooncake); err != nil || len(got.Notes) > 0 {
 		t.Errorf("a trace: %v", err)
 	}
 	empty := filepath.Join(t.TempDir(), "decisions.jsonl")
@@ -226,7 +226,7 @@ func TestOpenTraceTellsFormats(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		traces: "a folder is read as a decision log; name a trace file", "/nowhere": "no such file", t.TempDir(): "holds no file", empty: "no decision whose prompt's length is known"} {
-		if _, err := OpenTrace(path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := OpenTrace(t.Context(), path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -18,23 +19,23 @@ import (
 )
 
 // LoadGrid reads a file that describes a plan, with the traces and configurations that it names. The error has everything that
-// is wrong with the file itself.
-func LoadGrid(path string) (*Plan, error) {
+// is wrong with the file itself. Reading a decision log ends with ctx, and then the error is ctx's.
+func LoadGrid(ctx context.Context, path string) (*Plan, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	return ParseGrid(path, text)
+	return ParseGrid(ctx, path, text)
 }
 
 // ParseGrid is LoadGrid for the text of a file. Paths in it are relative to the folder of name.
-func ParseGrid(name string, text []byte) (*Plan, error) {
+func ParseGrid(ctx context.Context, name string, text []byte) (*Plan, error) {
 	g := gridFile{Seeds: 1}
 	places, err := config.Decode(name, text, &g)
 	if err != nil {
 		return nil, err
 	}
-	r := &gridReader{places: places, folder: filepath.Dir(name), traces: map[string]*trace.Trace{}}
+	r := &gridReader{ctx: ctx, places: places, folder: filepath.Dir(name), traces: map[string]*trace.Trace{}}
 	plan := &Plan{Seeds: g.Seeds}
 	if len(g.Scenarios) == 0 {
 		r.faultf("scenarios", "must have one at least")
@@ -50,6 +51,9 @@ func ParseGrid(name string, text []byte) (*Plan, error) {
 		plan.Candidates = append(plan.Candidates, r.candidates(fmt.Sprintf("candidates[%d]", i), &g.Candidates[i])...)
 	}
 	r.unique(len(plan.Candidates), "candidates", func(i int) string { return plan.Candidates[i].Name })
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if err := r.faults.Err(); err != nil {
 		return nil, err
 	}
@@ -76,6 +80,7 @@ func merged(e, defaults scenarioEntry) scenarioEntry {
 
 // gridReader gathers what is wrong with a grid.
 type gridReader struct {
+	ctx    context.Context //nolint:containedctx // of one reading
 	places *config.Places
 	folder string
 	traces map[string]*trace.Trace
@@ -301,7 +306,7 @@ func (r *gridReader) workload(at string, s *Scenario, e *scenarioEntry) {
 	case e.Trace != nil:
 		file := r.file(*e.Trace)
 		if r.traces[file] == nil {
-			t, err := OpenTrace(file)
+			t, err := OpenTrace(r.ctx, file)
 			if err != nil {
 				r.faultf(at+".trace", "%v", err)
 				return

@@ -57,7 +57,7 @@ func TestGrid(t *testing.T) {
 	if err := os.WriteFile(path, []byte(grid), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := LoadGrid(path)
+	p, err := LoadGrid(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,12 +157,12 @@ func TestFaultsOfAGrid(t *testing.T) {
 		scenario + "candidates: [{name: a, scenarios: ['[']}]":                             "candidates[0].scenarios[0]: syntax error in pattern",
 		scenario + "candidates: [{name: a, text: 'plugns: []'}]":                           `candidates[0].text:1:1: plugns: unknown key (did you mean "plugins"?)`,
 	} {
-		_, err := ParseGrid(filepath.Join(dir, "grid.yaml"), []byte(text))
+		_, err := ParseGrid(t.Context(), filepath.Join(dir, "grid.yaml"), []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\n got %v\nwant %s", text, err, want)
 		}
 	}
-	if _, err := LoadGrid(filepath.Join(dir, "none.yaml")); err == nil {
+	if _, err := LoadGrid(t.Context(), filepath.Join(dir, "none.yaml")); err == nil {
 		t.Error("no file was read")
 	}
 }
@@ -175,7 +175,7 @@ func FuzzParseGrid(f *testing.F) {
 	f.Add([]byte(grid))
 	f.Add([]byte("scenarios: [{name: a, b2b: {}, rate: [1e308], endpoints: [1024], kvTokens: [1]}]\ncandidates: [{}]\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if p, err := ParseGrid(filepath.Join(dir, "grid.yaml"), text); err == nil {
+		if p, err := ParseGrid(t.Context(), filepath.Join(dir, "grid.yaml"), text); err == nil {
 			if err := p.Validate(); err != nil {
 				t.Errorf("it was read, but is no plan: %v", err)
 			}
@@ -213,7 +213,7 @@ func TestDocumentedGrids(t *testing.T) {
 		text      string
 		scenarios int
 	}{"docs": {fenced, 3*2*2 + 2}, "help": {helped, 3*2 + 2*2}} {
-		p, err := ParseGrid(filepath.Join(dir, "grid.yaml"), []byte(c.text))
+		p, err := ParseGrid(t.Context(), filepath.Join(dir, "grid.yaml"), []byte(c.text))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -236,7 +236,7 @@ func boundsTime(c *Candidate) bool {
 // Lists that are multiplied out to more than anybody could run are refused before anything is built of them.
 func TestGridsThatNeverEnd(t *testing.T) {
 	many := "[1" + strings.Repeat(", 1", 1999) + "]"
-	_, err := ParseGrid("grid.yaml", []byte("scenarios:\n  - {name: a, b2b: {}, rate: "+many+", endpoints: "+many+", kvTokens: "+many+"}\ncandidates:\n  - {name: b}\n"))
+	_, err := ParseGrid(t.Context(), "grid.yaml", []byte("scenarios:\n  - {name: a, b2b: {}, rate: "+many+", endpoints: "+many+", kvTokens: "+many+"}\ncandidates:\n  - {name: b}\n"))
 	if err == nil || !strings.Contains(err.Error(), "grid.yaml:2") || !strings.Contains(err.Error(), "more than 10000 scenarios") {
 		t.Errorf("%v", err)
 	}
