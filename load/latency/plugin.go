@@ -92,6 +92,9 @@ func newPlugin(b *scheduling.Builder) (any, error) {
 	return p, nil
 }
 
+// WholeResponses reports whether what is predicted is the time to the end of a response, and not to its first token.
+func (p *Plugin) WholeResponses() bool { return !p.params.StreamingMode }
+
 // Produce reads what the request asks of its latency.
 func (p *Plugin) Produce(_ context.Context, c *scheduling.Cycle) error {
 	if objective, ok := scheduling.ObjectiveOf(c.Request); ok {

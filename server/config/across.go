@@ -29,6 +29,29 @@ func (f *File) warnAcross(types []scheduling.PluginType, s *scheduling.Scheduler
 	f.warnTokens(s)
 }
 
+// firstTokenTaker is a gate that may take a producer's predictions for times to a first token, and responsePredictor a producer
+// whose predictions may be of whole responses.
+type (
+	firstTokenTaker   interface{ FirstTokensOf() (producer string) }
+	responsePredictor interface{ WholeResponses() bool }
+)
+
+// unlike are the gates that compare times to a first token with predictions of something else.
+func (f *File) unlike(s *scheduling.Scheduler) (faults Faults) {
+	for name, plugin := range s.Plugins() {
+		taker, ok := plugin.(firstTokenTaker)
+		if !ok || taker.FirstTokensOf() == "" {
+			continue
+		}
+		producer := taker.FirstTokensOf()
+		if p, ok := s.Plugin(producer).(responsePredictor); ok && p.WholeResponses() {
+			faults = append(faults, f.atName(name).fault("%s takes its times from %s, which predicts whole responses (streamingMode: false): its bounds are "+
+				"of times to a first token; leave streamingMode out, or set ttftSource: prefillThroughput", name, producer))
+		}
+	}
+	return faults.sorted()
+}
+
 // tokenNeeder is a producer whose knowledge is of use for prompts only whose tokens are known exactly, and tokenCounter
 // one that may know them: within a time, 0 where it only estimates.
 type (

@@ -26,6 +26,9 @@ func (f *File) build(types []scheduling.PluginType, previous *scheduling.Schedul
 		b.collect("", err)
 	}
 	b.undecoded()
+	if scheduler != nil {
+		b.faults = append(b.faults, f.unlike(scheduler)...)
+	}
 	if len(b.faults) > 0 {
 		if scheduler != nil {
 			if err := scheduler.Close(); err != nil {

@@ -243,6 +243,7 @@ var foreignKeys = map[string]map[string]string{
 		"contextTTL":              "what a request holds ends with its stream",
 		"endpointRoleLabel":       "endpoints have no roles here",
 		"useEncoderCacheFeatures": "there is no encoder cache here",
+		"predictInProduce":        "predictions are made at the pick, of what is in flight then",
 	},
 	"precise-prefix-cache-producer": {
 		"indexerConfig": "the index is in memory and bounds itself",

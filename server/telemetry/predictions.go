@@ -30,10 +30,11 @@ func newPredictions(histogram newHistogram, latency []float64) predictions {
 
 // seen takes in a first token. A prediction is of the endpoint that was picked.
 func (m *predictions) seen(f *scheduling.Flight, model string, took time.Duration) {
-	predicted := f.Predicted.TTFTMs / 1000
-	if f.Endpoint != f.Picks[0] || !(predicted > 0) || math.IsInf(predicted, 1) {
+	ttft, ok := f.Predicted.FirstTokenMs()
+	if f.Endpoint != f.Picks[0] || !ok {
 		return
 	}
+	predicted := ttft / 1000
 	seen := took.Seconds()
 	m.predicted.WithLabelValues(model).Observe(predicted)
 	m.misses.WithLabelValues(model).Observe(math.Abs(seen - predicted))

@@ -74,6 +74,18 @@ func TestPredictedFirstToken(t *testing.T) {
 	}
 }
 
+// TestPredictedResponse: a prediction of a whole response is held against no first token.
+func TestPredictedResponse(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg, 0, "m")
+	f, _ := flown(t, 200, 0)
+	f.Predicted.WholeResponse = true
+	ended(m, f, 100*time.Millisecond)
+	if _, counts, _ := histograms(t, reg, 1); counts["sluice_predicted_first_token_seconds m"] != 0 || counts["sluice_first_token_seconds m"] != 1 {
+		t.Errorf("%v", counts)
+	}
+}
+
 func TestWhatWasNotPredictedOrNotSeenStaysOut(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := NewMetrics(reg, 0, "m")
