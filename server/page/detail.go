@@ -261,7 +261,7 @@ func candidateOf(c *decisionv1.Candidate, scorers []*decisionv1.Scorer, rank int
 	}
 	row.Predicted = unknown
 	if p := c.GetLatencyPredictions(); len(p) > 0 {
-		row.Predicted = duration(p[0].GetTtftMs())
+		row.Predicted = predictedWords(p[0])
 	}
 	for i, s := range c.GetScores() {
 		if i < len(scorers) {
@@ -276,6 +276,18 @@ func candidateOf(c *decisionv1.Candidate, scorers []*decisionv1.Scorer, rank int
 		row.Total, row.TotalShare = number(c.GetTotal()), share(c.GetTotal(), total)
 	}
 	return row
+}
+
+// predictedWords is a predicted time, and what it is made of where that is recorded.
+func predictedWords(p *decisionv1.LatencyPrediction) string {
+	s := duration(p.GetTtftMs())
+	if p.GetWaitMs() > 0 || p.GetPrefillMs() > 0 {
+		s += ": " + duration(p.GetWaitMs()) + " of waiting, " + duration(p.GetPrefillMs()) + " of prefill"
+	}
+	if p.GetTtftP90Ms() > 0 {
+		s += "; nine of ten below " + duration(p.GetTtftP90Ms())
+	}
+	return s
 }
 
 // standing is how far a candidate came, with its class.

@@ -164,33 +164,6 @@ func (p *page) flips() {
 	}
 }
 
-// latency is what is known of how long it takes.
-func (p *page) latency() {
-	if len(p.d.GetPicks()) == 0 {
-		return
-	}
-	p.section("Latency")
-	predicted := notYet
-	e := p.byOrdinal[p.d.GetPicks()[0]]
-	if l := e.GetLatencyPredictions(); len(l) > 0 {
-		predicted = fmt.Sprintf("%s, then %s for each token (confidence %s)",
-			display.Millis(l[0].GetTtftMs()), display.Millis(l[0].GetTpotMs()), display.Percent(l[0].GetConfidence()))
-	}
-	p.field("predicted TTFT", predicted)
-	rates, breakEven := notYet, notYet
-	for _, now := range p.Endpoints {
-		if now.GetOrdinal() != e.GetOrdinal() || now.GetGeneration() != e.GetGeneration() || now.Rates == nil {
-			continue
-		}
-		rates, breakEven = Rates(now.GetRates(), notYet)
-	}
-	p.field("learnt rates", rates)
-	p.field("break-even", breakEven)
-	for _, pressure := range p.d.GetPoolPressures() {
-		p.field("pool", Pressure(pressure))
-	}
-}
-
 // Pressure is what of the pool priced a pick, in words.
 func Pressure(m *decisionv1.PoolPressure) string {
 	v := scheduling.PoolPressure{Utilisation: m.GetUtilisation()}

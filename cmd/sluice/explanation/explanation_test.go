@@ -52,6 +52,15 @@ func measured(waiting, running, kv float64, e schedtest.Endpoint) schedtest.Endp
 	return e
 }
 
+// foreseen has a prediction of so many ms, made of a wait and a prefill.
+func foreseen(ttft, wait, prefill float64, e schedtest.Endpoint) schedtest.Endpoint {
+	e.Latency = &scheduling.LatencyPrediction{
+		TTFTMs: ttft * 1.1, WaitMs: wait, PrefillMs: prefill, Residual: 1.1, TTFTP90Ms: ttft * 1.5, TPOTMs: 20, TPOTP90Ms: 30, Confidence: 0.95,
+		TTFTHeadroomMs: 300 - ttft*1.5, TPOTHeadroomMs: 10,
+	}
+	return e
+}
+
 // decided is what a real scheduler makes of a request to a table's endpoints, and what tipped it.
 func decided(t *testing.T, profile []string, gateParameters string, picks int, endpoints ...schedtest.Endpoint) *schedulerv1.Explanation {
 	t.Helper()
@@ -130,6 +139,13 @@ func pages(t *testing.T) map[string]string {
 			},
 		}}
 	})
+	x = decided(t, []string{"latency-scorer", "max-score-picker"}, "", 1, foreseen(240, 200, 40, endpoint(1000, 90)), foreseen(1900, 100, 1800, endpoint(0, 0)))
+	x.Decision.Request.LatencyObjectives = []*decisionv1.LatencyObjective{{TtftMs: 300, TpotMs: 40}}
+	x.Decision.Outcome = &decisionv1.Outcome{
+		Reason: "complete", Status: 200, TtftMs: schedtest.Ref(264.0), TotalMs: 264 + 99*23, CompletionTokens: schedtest.Ref(uint64(100)),
+	}
+	out["predicted"] = written(x, nil)
+
 	x = decided(t, usual, noChance, 1, endpoint(100, 90), endpoint(2500, 0))
 	out["less_ahead"] = written(x, nil)
 	out["nobody"] = written(decided(t, usual, noChance, 1, in(scheduling.EndpointNotReady, endpoint(0, 0))), nil)
