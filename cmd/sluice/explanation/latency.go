@@ -104,14 +104,15 @@ func (p *page) seen(l *decisionv1.LatencyPrediction) {
 
 // asked is what the request asks, and how far the prediction stays below it.
 func (p *page) asked(l *decisionv1.LatencyPrediction) {
-	for _, o := range p.d.GetRequest().GetLatencyObjectives() {
-		if o.GetTtftMs() > 0 {
-			p.field("asked TTFT", headroom(o.GetTtftMs(), l.GetTtftHeadroomMs()))
-		}
-		if o.GetTpotMs() > 0 {
-			p.field("asked TPOT", headroom(o.GetTpotMs(), l.GetTpotHeadroomMs()))
-		}
+	all := p.d.GetRequest().GetLatencyObjectives()
+	if len(all) == 0 {
 		return
+	}
+	if o := all[0]; o.GetTtftMs() > 0 {
+		p.field("asked TTFT", headroom(o.GetTtftMs(), l.GetTtftHeadroomMs()))
+	}
+	if o := all[0]; o.GetTpotMs() > 0 {
+		p.field("asked TPOT", headroom(o.GetTpotMs(), l.GetTpotHeadroomMs()))
 	}
 }
 
