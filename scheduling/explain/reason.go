@@ -283,3 +283,8 @@ func Count(v int64) string {
 	}
 	return sign + s
 }
+
+// Percent writes a share in whole percent, cut off: what is not all is never 100 %.
+func Percent(share float64) string {
+	return strconv.FormatFloat(math.Floor(100*share+1e-9), 'f', 0, 64) + " %"
+}

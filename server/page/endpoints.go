@@ -188,7 +188,10 @@ func (row *endpointRow) addMetrics(e *schedulerv1.Endpoint) {
 		return
 	}
 	if e.GetMetricsStale() {
-		row.Metrics = "too old to count"
+		row.Metrics = "read " + duration(m.GetAgeMs()) + " ago, too old to count"
+		if row.State == "ready" && !row.Asleep { // picked all the same, by what Sluice sees itself
+			row.State, row.StateClass = "stale", "warn"
+		}
 	}
 	if m.Waiting != nil {
 		row.Waiting = number(m.GetWaiting())

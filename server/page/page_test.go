@@ -181,7 +181,7 @@ func TestOverviewOfAllThatIsKnown(t *testing.T) {
 	})
 	root := parse(t, s.get(t, "/ui/"))
 	rows := children(find(t, root, "endpoints"))
-	contains(t, rows[0], "engine-a", "10.0.0.1:8000", "asleep", "too old to count", "precise", "events live", "2 % false hits, 25 % misses of 200 answers", "events silent",
+	contains(t, rows[0], "engine-a", "10.0.0.1:8000", "asleep", "too old to count", "precise", "events live", "1 % false hits, 25 % misses of 200 answers", "events silent",
 		"no engine has told what was cached, in 12 answers",
 		"prefill 15,928 tokens/s", "wait 0.063 ms/token", "break-even 1.25")
 	contains(t, rows[1], "draining", "no index", "not yet known")

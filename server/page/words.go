@@ -92,12 +92,12 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// percent writes a share.
+// percent writes a share, cut off as sluice explain does.
 func percent(share float64) string {
 	if share > 0 && share < 0.01 {
 		return "< 1 %"
 	}
-	return strconv.Itoa(int(math.Round(share*100))) + " %"
+	return explain.Percent(share)
 }
 
 // duration writes a time in ms.

@@ -27,7 +27,7 @@ func (r *Report) WriteHTML(w io.Writer, configured string) error {
 func (d *Deployment) section(r *Report, configured string) chart.Section {
 	s := chart.Section{Title: shown(d.Name)}
 	if d.PeakPerS == nil {
-		s.Text = []string{fmt.Sprintf("%d requests: too little to measure.", d.Samples)}
+		s.Text = []string{display.Things(float64(d.Samples), "request") + ": too little to measure."}
 		return s
 	}
 	s.Table = &chart.Table{Head: []string{"", "value", "from", "to"}}

@@ -84,7 +84,7 @@ func (d *Deployment) lines(r *Report, p Paper, configured string) []string {
 	lines := []string{p.Styles.In(display.Bold, display.Plain(shown(d.Name)))}
 	put := func(format string, args ...any) { lines = append(lines, "  "+fmt.Sprintf(format, args...)) }
 	if d.PeakPerS == nil {
-		put("%d requests: too little to measure", d.Samples)
+		put("%s: too little to measure", display.Things(float64(d.Samples), "request"))
 		return lines
 	}
 	put("%-22s %s, from %s requests", "prefill throughput", interval(d.PeakPerS, " tokens per second"), display.Grouped(d.Samples))

@@ -4,6 +4,8 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/sluice-epp/sluice/scheduling/explain"
 )
 
 // Unknown stands where a value is not known: never a zero.
@@ -87,7 +89,7 @@ func Percent(share float64) string {
 	if math.IsNaN(share) || math.IsInf(share, 0) {
 		return Unknown
 	}
-	return strconv.FormatFloat(math.Floor(100*share+1e-9), 'f', 0, 64) + " %"
+	return explain.Percent(share)
 }
 
 // Bar draws a share as a bar of so many cells, in eighths of a cell, or in whole # where only ASCII is to be written.

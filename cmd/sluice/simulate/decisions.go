@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
+	"github.com/sluice-epp/sluice/cmd/sluice/display"
 	"github.com/sluice-epp/sluice/server/decisionlog"
 	"github.com/sluice-epp/sluice/sim/trace"
 )
@@ -142,8 +143,8 @@ func notesOn(all *trace.Decisions, requests int, skipped skips) (notes []string)
 		}
 	}
 	add(skipped.n, "%s", skipped)
-	add(all.NoPrompt, "%d decisions are left out: the length of their prompts is not known", all.NoPrompt)
-	add(all.NoOutput, "%d answers of unknown length are taken to be as long as the mean of the others", all.NoOutput)
+	add(all.NoPrompt, "left out, for the length of their prompts is not known: %s", display.Things(float64(all.NoPrompt), "decision"))
+	add(all.NoOutput, "of unknown length, and taken to be as long as the mean of the others: %s", display.Things(float64(all.NoOutput), "answer"))
 	switch {
 	case !all.Known():
 		add(1, "the log holds no hashes of prompts: prompts have nothing in common, so that no prefix cache hits (telemetry.decisionLog.blockHashes records them)")

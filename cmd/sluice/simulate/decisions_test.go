@@ -209,7 +209,7 @@ func TestOpenTraceTellsFormats(t *testing.T) {
 	if err != nil || len(got.Requests) != 30 {
 		t.Fatalf("%v", err)
 	}
-	if words := strings.Join(got.Notes, "\n"); !strings.Contains(words, "1 row could not be read; the first: ") || !strings.Contains(words, "1 decisions are left out") {
+	if words := strings.Join(got.Notes, "\n"); !strings.Contains(words, "1 row could not be read; the first: ") || !strings.Contains(words, "not known: 1 decision") {
 		t.Errorf("%q", words)
 	}
 	mooncake := filepath.Join("..", "..", "..", "sim", "trace", "testdata", "mooncake.jsonl")

@@ -53,8 +53,11 @@ func sorted(endpoints []endpoint, o Order) []endpoint {
 func (e endpoint) stateWord() string {
 	switch e.GetState() {
 	case decisionv1.EndpointState_ENDPOINT_STATE_READY:
-		if e.GetAsleep() {
+		switch {
+		case e.GetAsleep():
 			return "asleep"
+		case e.GetMetricsStale(): // picked all the same, by what Sluice sees itself
+			return "stale"
 		}
 		return "ready"
 	case decisionv1.EndpointState_ENDPOINT_STATE_NOT_READY:
@@ -144,10 +147,6 @@ var endpointColumns = []column[endpoint]{
 	{head: "prefill tok/s", optional: true, rank: 13, right: true, cell: func(e endpoint, _ *table) string {
 		r := e.GetRates()
 		return known(r != nil && r.PrefillTokensPerSecond != nil, display.Count(r.GetPrefillTokensPerSecond()))
-	}},
-	{head: "break-even", optional: true, rank: 14, right: true, cell: func(e endpoint, _ *table) string {
-		r := e.GetRates()
-		return known(r != nil && r.BreakEven != nil, display.Score(r.GetBreakEven()))
 	}},
 }
 

@@ -132,13 +132,16 @@ func census(v *view) string {
 // totals are what all endpoints together do, and of how many the rates have been learnt.
 func totals(v *view) string {
 	var requests, tokens int64
-	ledger, learnt := false, 0
+	ledger, learnt, breakEven := false, 0, ""
 	for _, e := range v.endpoints {
 		ledger = ledger || e.InFlight != nil
 		requests += e.GetInFlight().GetRequests()
 		tokens += e.GetInFlight().GetTokens()
 		if e.Rates != nil {
 			learnt++
+		}
+		if e.GetRates() != nil && e.GetRates().BreakEven != nil { // it is the pool's, and all endpoints' alike
+			breakEven = ", break-even " + display.Score(e.GetRates().GetBreakEven())
 		}
 	}
 	s := ""
@@ -152,7 +155,7 @@ func totals(v *view) string {
 	if learnt == 0 {
 		return s + "rates not yet known"
 	}
-	return s + fmt.Sprintf("rates known of %d", learnt)
+	return s + fmt.Sprintf("rates known of %d%s", learnt, breakEven)
 }
 
 // index is what a prefix index holds and how well it predicts.

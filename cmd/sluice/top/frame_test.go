@@ -3,6 +3,7 @@ package top
 import (
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -313,6 +314,17 @@ func TestDecisionsAreCountedOnce(t *testing.T) {
 	}
 	if v := s.view(noon); v.seen != 3 || len(v.decisions) != 3 {
 		t.Errorf("%d are counted, %d kept", v.seen, len(v.decisions))
+	}
+}
+
+// TestBreakEvenStandsOnce: it is the pool's.
+func TestBreakEvenStandsOnce(t *testing.T) {
+	even := 2.25
+	v := &view{hit: math.NaN(), endpoints: []endpoint{
+		{Endpoint: &schedulerv1.Endpoint{Rates: &schedulerv1.LearntRates{BreakEven: &even}}}, {Endpoint: &schedulerv1.Endpoint{}},
+	}}
+	if got := totals(v); !strings.HasSuffix(got, "rates known of 1, break-even 2.25") {
+		t.Errorf("got %q", got)
 	}
 }
 
