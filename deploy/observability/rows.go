@@ -32,7 +32,7 @@ func quantiles(histogram, by, legend string, of ...string) []Query {
 
 // Rows are those of the dashboard.
 func Rows() []Row {
-	return []Row{overview(), latency(), cache(), audit(), gate(), learnt(), load(), engines(), process()}
+	return []Row{overview(), latency(), cache(), audit(), gate(), learnt(), predicted(), load(), engines(), process()}
 }
 
 func overview() Row {
@@ -162,6 +162,25 @@ func learnt() Row {
 		{Title: "Requests that taught something", Unit: perSecond, Queries: []Query{
 			{`sum(rate(sluice_rates_samples_total{$i}$r))`, "learnt from"}, {`sum by (reason) (rate(sluice_rates_skipped_total{$i}$r))`, "not: {{reason}}"},
 		}},
+	}}
+}
+
+func predicted() Row {
+	return Row{"What is predicted", []Panel{
+		{Title: "Error of predicted times to the first token", Unit: share, Description: "Mean of |seen - predicted| over seen. The ten endpoints with the largest.",
+			Queries: []Query{{`topk(10, max by (endpoint) (sluice_latency_prediction_error_ratio{$i}))`, "{{endpoint}}"}}},
+		{Title: "Slower than its class", Unit: short, Description: "By what factor an endpoint is slower than others of its class, as learnt. The ten slowest.",
+			Queries: []Query{{`topk(10, max by (endpoint) (sluice_latency_slowness_ratio{$i}))`, "{{endpoint}}"}}},
+		{Title: "Confidence", Unit: share, Description: "How far predictions are measured: 0 is what the configured throughput says. The least sure endpoint, and the mean.",
+			Queries: []Query{{`min(sluice_latency_confidence{$i})`, "least"}, {`avg(sluice_latency_confidence{$i})`, "mean"}}},
+		{Title: "Prefill of a token", Unit: seconds, Description: "What an uncached prompt token is predicted to take.",
+			Queries: []Query{{`max by (endpoint) (sluice_latency_prefill_seconds_per_token{$i})`, "{{endpoint}}"}}},
+		{Title: "Answers that taught the predictor something", Unit: perSecond, Queries: []Query{
+			{`sum(rate(sluice_latency_samples_total{$i}$r))`, "times to the first token"}, {`sum(rate(sluice_latency_tpot_samples_total{$i}$r))`, "times per output token"},
+			{`sum by (reason) (rate(sluice_latency_skipped_total{$i}$r)) > 0`, "not: {{reason}}"},
+		}},
+		{Title: "Trees of the residual", Unit: short, Description: "Classes that are learnt apart, and those in which the trees make predictions better and are used.",
+			Queries: []Query{{`max by (instance) (sluice_latency_classes{$i})`, "{{instance}}: classes"}, {`max by (instance) (sluice_latency_forests_trusted{$i})`, "{{instance}}: with trees"}}},
 	}}
 }
 
