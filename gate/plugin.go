@@ -62,7 +62,7 @@ func newFilter(b *scheduling.Builder) (any, error) {
 		g.predictions = scheduling.ConsumeColumn[scheduling.LatencyPrediction](
 			b, latencyProducerParameter, params.LatencyPredictionInfoProducerName)
 	}
-	g.settings.AffinityThreshold = g.tau
+	g.settings = scheduling.GateSettings{AffinityThreshold: g.tau, Predicted: g.rule.predicted}
 	if g.rule.breakEven {
 		knobs := params.knobs()
 		g.settings.Prices = &knobs

@@ -95,7 +95,7 @@ func TestPredictorReport(t *testing.T) {
 	_, report := gated(t, predictor, predicted(endpoint(90, 100, 1000), 5100), predicted(endpoint(0, 100, 400), 100))
 	want := scheduling.GateReport{
 		Filter: "gate", Verdict: scheduling.GateHeld, GapMs: 5000, BarMs: 5000, GapTokens: 600, BarTokens: math.NaN(), Sticky: 0, Other: 1,
-		Settings: &scheduling.GateSettings{AffinityThreshold: 0.8},
+		Settings: &scheduling.GateSettings{AffinityThreshold: 0.8, Predicted: true},
 	}
 	if diff := cmp.Diff(want, report, cmpopts.EquateNaNs()); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)

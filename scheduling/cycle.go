@@ -211,4 +211,6 @@ type GateSettings struct {
 	AffinityThreshold float64
 	// Prices are those of a gate that breaks even; nil for every other one.
 	Prices *PriceKnobs
+	// Predicted says that the times compared are predicted ones: the LatencyPrediction of each endpoint.
+	Predicted bool
 }

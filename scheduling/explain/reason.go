@@ -117,15 +117,18 @@ func (n endpoints) gate(d *decisionv1.Decision, g *decisionv1.GateReport) string
 		}
 		return name + " let all pass: nobody holds enough of the prompt"
 	case decisionv1.GateVerdict_GATE_VERDICT_MISSING_SIGNAL:
+		if g.GetPredicted() {
+			return name + " kept to who holds the prompt: of one side nothing is predicted"
+		}
 		return name + " kept to who holds the prompt: the load of one side is not known"
 	case decisionv1.GateVerdict_GATE_VERDICT_HELD:
 		if g.Other == nil {
 			return name + " kept to who holds the prompt: everybody does"
 		}
-		return fmt.Sprintf("%s kept to who holds the prompt: %s has %s, %s", name, n.name(g.GetSticky()), n.gap(g), bar(g))
+		return fmt.Sprintf("%s kept to who holds the prompt: %s %s, %s", name, n.name(g.GetSticky()), n.gap(g), bar(g))
 	case decisionv1.GateVerdict_GATE_VERDICT_RELEASED_STATIC, decisionv1.GateVerdict_GATE_VERDICT_RELEASED_MATCHED,
 		decisionv1.GateVerdict_GATE_VERDICT_RELEASED_CEILING, decisionv1.GateVerdict_GATE_VERDICT_RELEASED_BREAK_EVEN:
-		return fmt.Sprintf("%s let go of who holds the prompt: %s has %s, %s", name, n.name(g.GetSticky()), n.gap(g), bar(g))
+		return fmt.Sprintf("%s let go of who holds the prompt: %s %s, %s", name, n.name(g.GetSticky()), n.gap(g), bar(g))
 	case decisionv1.GateVerdict_GATE_VERDICT_UNSPECIFIED, decisionv1.GateVerdict_GATE_VERDICT_NONE:
 	}
 	return ""
@@ -144,11 +147,18 @@ func HeldKnown(d *decisionv1.Decision) bool {
 
 // gap is how the best endpoint that holds the prompt compares with the best other one.
 func (n endpoints) gap(g *decisionv1.GateReport) string {
+	if g.GetPredicted() {
+		word := "later"
+		if g.GetGapMs() < 0 {
+			word = "sooner"
+		}
+		return fmt.Sprintf("is predicted to answer %s %s than %s", millis(math.Abs(g.GetGapMs())), word, n.name(g.GetOther()))
+	}
 	tokens, word := int64(g.GetGapTokens()), "more"
 	if tokens < 0 {
 		tokens, word = -tokens, "fewer"
 	}
-	return fmt.Sprintf("%s %s in flight than %s (%s of prefill)",
+	return fmt.Sprintf("has %s %s in flight than %s (%s of prefill)",
 		plural(tokens, "token"), word, n.name(g.GetOther()), millis(math.Abs(g.GetGapMs())))
 }
 

@@ -162,7 +162,7 @@ func gateOf(g *scheduling.GateReport) *decisionv1.GateReport {
 		Other:     ordinal(g.Other),
 	}
 	if s := g.Settings; s != nil {
-		to.AffinityThreshold = copied(&s.AffinityThreshold)
+		to.AffinityThreshold, to.Predicted = copied(&s.AffinityThreshold), s.Predicted
 		if p := s.Prices; p != nil {
 			to.Alpha, to.Kappa, to.DecodePrice = copied(p.Alpha), copied(p.Kappa), copied(&p.DecodePrice)
 		}

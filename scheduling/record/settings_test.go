@@ -23,6 +23,7 @@ func gateWith(t *testing.T, table *schedtest.Table, parameters string) *scheduli
 func TestGateSettings(t *testing.T) {
 	for parameters, want := range map[string]*decisionv1.GateReport{
 		"affinityThreshold: 0.7":                              {AffinityThreshold: proto.Float64(0.7)},
+		"ttftSource: latencyPredictor":                        {AffinityThreshold: proto.Float64(0.8), Predicted: true},
 		"{penaltyMode: breakEven, explorationProbability: 0}": {AffinityThreshold: proto.Float64(0.8), DecodePrice: proto.Float64(0.1)},
 		"{penaltyMode: breakEven, alpha: 2, kappa: 0, decodePrice: 0.5}": {
 			AffinityThreshold: proto.Float64(0.8), Alpha: proto.Float64(2), Kappa: proto.Float64(0), DecodePrice: proto.Float64(0.5),
@@ -37,6 +38,7 @@ func TestGateSettings(t *testing.T) {
 			d := decide(table, s, &scheduling.Request{ID: 1}, 0)
 			got := &decisionv1.GateReport{
 				AffinityThreshold: d.GetGates()[0].AffinityThreshold, Alpha: d.GetGates()[0].Alpha, Kappa: d.GetGates()[0].Kappa, DecodePrice: d.GetGates()[0].DecodePrice,
+				Predicted: d.GetGates()[0].GetPredicted(),
 			}
 			if !proto.Equal(want, got) {
 				t.Errorf("recorded %v, want %v", got, want)

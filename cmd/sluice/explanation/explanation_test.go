@@ -146,6 +146,9 @@ func pages(t *testing.T) map[string]string {
 	}
 	out["predicted"] = written(x, nil)
 
+	out["predicted_gate"] = written(decided(t, []string{"gate", "latency-scorer", "max-score-picker"}, "{explorationProbability: 0, ttftSource: latencyPredictor}", 1,
+		foreseen(7400, 7360, 40, endpoint(1000, 90)), foreseen(1900, 100, 1800, endpoint(1200, 0))), nil)
+
 	x = decided(t, usual, noChance, 1, endpoint(100, 90), endpoint(2500, 0))
 	out["less_ahead"] = written(x, nil)
 	out["nobody"] = written(decided(t, usual, noChance, 1, in(scheduling.EndpointNotReady, endpoint(0, 0))), nil)

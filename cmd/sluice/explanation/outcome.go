@@ -2,6 +2,7 @@ package explanation
 
 import (
 	"fmt"
+	"math"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	"github.com/sluice-epp/sluice/cmd/sluice/display"
@@ -94,6 +95,9 @@ func (p *page) gates() {
 		if g.GetVerdict() == decisionv1.GateVerdict_GATE_VERDICT_NO_STICKY && !explain.HeldKnown(p.d) {
 			means = "what anybody holds of the prompt is not known, all passed"
 		}
+		if g.GetVerdict() == decisionv1.GateVerdict_GATE_VERDICT_MISSING_SIGNAL && g.GetPredicted() {
+			means = "of one side nothing is predicted, only who holds the prompt passed"
+		}
 		p.field("verdict", fmt.Sprintf("%s by %s: %s", record.Verdict(g.GetVerdict()), g.GetFilter(), means))
 		if g.Sticky != nil {
 			p.field("holds it", p.name(g.GetSticky())+", the best of those that do")
@@ -101,7 +105,7 @@ func (p *page) gates() {
 		if g.Other != nil {
 			p.field("other", p.name(g.GetOther())+", the best of those that do not")
 		}
-		if g.GapMs != nil || g.GapTokens != nil {
+		if g.GapMs != nil || g.GapTokens != nil && !g.GetPredicted() {
 			p.field("gap", gap(g))
 		}
 		bar := g.BarMs
@@ -119,6 +123,9 @@ func (p *page) gates() {
 
 // gap is by how much more is ahead on the endpoint that holds the prompt.
 func gap(g *decisionv1.GateReport) string {
+	if g.GetPredicted() {
+		return predictedGap(g)
+	}
 	word, sign := "more", 1.0
 	if g.GetGapMs() < 0 || g.GetGapTokens() < 0 {
 		word, sign = "less", -1
@@ -131,6 +138,23 @@ func gap(g *decisionv1.GateReport) string {
 		return &w
 	}
 	return amounts(signed(g.GapMs), " of prefill", signed(g.GapTokens)) + " " + word + " on the one that holds it"
+}
+
+// predictedGap is by how much later the first token is predicted there; the tokens say nothing of that.
+func predictedGap(g *decisionv1.GateReport) string {
+	word := "later"
+	if g.GetGapMs() < 0 {
+		word = "sooner"
+	}
+	s := fmt.Sprintf("the first token %s %s on the one that holds it, as predicted", display.Millis(math.Abs(g.GetGapMs())), word)
+	if g.GapTokens == nil {
+		return s
+	}
+	word = "more"
+	if g.GetGapTokens() < 0 {
+		word = "fewer"
+	}
+	return fmt.Sprintf("%s; %s %s in flight there", s, display.Things(math.Abs(g.GetGapTokens()), "token"), word)
 }
 
 // amounts writes a time and a number of tokens, those of them that are known.

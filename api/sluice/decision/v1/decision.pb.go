@@ -1927,7 +1927,9 @@ type GateReport struct {
 	// See alpha.
 	Kappa *float64 `protobuf:"fixed64,11,opt,name=kappa,proto3,oneof" json:"kappa,omitempty"`
 	// The decodePrice of a gate that breaks even; absent for every other one.
-	DecodePrice   *float64 `protobuf:"fixed64,12,opt,name=decode_price,json=decodePrice,proto3,oneof" json:"decode_price,omitempty"`
+	DecodePrice *float64 `protobuf:"fixed64,12,opt,name=decode_price,json=decodePrice,proto3,oneof" json:"decode_price,omitempty"`
+	// Whether the times are predicted ones (ttftSource: latencyPredictor), so that gap_ms is no matter of tokens in flight.
+	Predicted     bool `protobuf:"varint,13,opt,name=predicted,proto3" json:"predicted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2044,6 +2046,13 @@ func (x *GateReport) GetDecodePrice() float64 {
 		return *x.DecodePrice
 	}
 	return 0
+}
+
+func (x *GateReport) GetPredicted() bool {
+	if x != nil {
+		return x.Predicted
+	}
+	return false
 }
 
 // Scorer is a scorer of the profile.
@@ -2372,7 +2381,7 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"FilterStep\x12\x16\n" +
 	"\x06filter\x18\x01 \x01(\tR\x06filter\x12\x12\n" +
-	"\x04left\x18\x02 \x01(\rR\x04left\"\xae\x04\n" +
+	"\x04left\x18\x02 \x01(\rR\x04left\"\xcc\x04\n" +
 	"\n" +
 	"GateReport\x12\x16\n" +
 	"\x06filter\x18\x01 \x01(\tR\x06filter\x129\n" +
@@ -2389,7 +2398,8 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\x05alpha\x18\n" +
 	" \x01(\x01H\aR\x05alpha\x88\x01\x01\x12\x19\n" +
 	"\x05kappa\x18\v \x01(\x01H\bR\x05kappa\x88\x01\x01\x12&\n" +
-	"\fdecode_price\x18\f \x01(\x01H\tR\vdecodePrice\x88\x01\x01B\t\n" +
+	"\fdecode_price\x18\f \x01(\x01H\tR\vdecodePrice\x88\x01\x01\x12\x1c\n" +
+	"\tpredicted\x18\r \x01(\bR\tpredictedB\t\n" +
 	"\a_gap_msB\r\n" +
 	"\v_gap_tokensB\t\n" +
 	"\a_bar_msB\r\n" +
