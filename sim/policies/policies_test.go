@@ -168,6 +168,8 @@ func TestValuesAreChecked(t *testing.T) {
 		"two-choices:choices=0":   "choices: must be >= 1",
 		"two-choices:choices=two": "choices",
 		"llm-d-gate:threshold=2":  "affinityThreshold",
+		"preble:window=NaN":       `parameters.window: must be a duration with a unit such as "500ms" or "30s", got "NaN"`,
+		"dynamo:temperature=x":    `parameters.temperature: must be a number, got "x"`,
 		"llm-d:index=exact":       `index: must be approx or precise, got "exact"`,
 	} {
 		p, err := policies.Parse(spec)

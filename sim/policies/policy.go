@@ -3,6 +3,7 @@ package policies
 import (
 	"bytes"
 	"embed"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -167,9 +168,21 @@ func (p *Policy) NewPicker(view *fleet.View, open Open) (fleet.Picker, error) {
 	}
 	s, err := open("policy "+p.Label(), text, p.lookup(view.BlockTokens()), Types())
 	if err != nil {
-		return nil, err
+		return nil, p.plain(err)
 	}
 	return fleet.NewScheduled(view, s), nil
+}
+
+// plain says the values that a configuration hides, as it does those of its environment: a policy's are no secrets.
+func (p *Policy) plain(err error) error {
+	words := err.Error()
+	for range p.Parameters { // one may be hidden within another's name
+		for _, q := range p.Parameters {
+			value, _ := p.Value(q.Name)
+			words = strings.ReplaceAll(words, "${"+q.Name+"}", value)
+		}
+	}
+	return errors.New(words)
 }
 
 // text is the policy's configuration, with the prefix index that its parameter names.
