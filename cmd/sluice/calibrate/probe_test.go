@@ -254,6 +254,25 @@ func TestProbeBounds(t *testing.T) {
 	}
 }
 
+// TestProbeOfALiar: an engine that says it counted one token of every prompt is not sent more than twice what the bounds say.
+func TestProbeOfALiar(t *testing.T) {
+	var words, requests atomic.Int64
+	o := probeOptions(fake(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		words.Add(int64(strings.Count(string(body), " ") + 1))
+		requests.Add(1)
+		answering(okay, 1)(w, r)
+	}))
+	o.MaxTokens, o.MaxRequests = 60_000, 60
+	p, err := calibrate.NewProber(t.Context(), o)
+	if err == nil {
+		_, err = p.Run(t.Context())
+	}
+	if n := words.Load(); n > 2*60_000 || n == 0 || requests.Load() > 60+2 { // the first ones ask what the engine is
+		t.Errorf("%d words in %d requests (%v)", n, requests.Load(), err)
+	}
+}
+
 func TestProbeOptions(t *testing.T) {
 	url := fake(t, answering(""))
 	for want, change := range map[string]func(*calibrate.ProbeOptions){
