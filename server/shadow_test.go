@@ -73,8 +73,19 @@ func TestShadow(t *testing.T) {
 	p.chats(t, "first", 12)
 	waitFor(t, func() bool { all, _ := p.compared(t); return all == 78 })
 
-	write(t, p.app.options.ConfigPath, byCache) // nothing beside it
+	third := filepath.Join(t.TempDir(), "d.yaml") // another file beside it
+	write(t, third, byCache)
+	write(t, p.app.options.ConfigPath, "shadow: {config: "+third+"}\n"+byCache)
 	waitFor(t, func() bool { return p.app.watcher.Reloads.Load() == 2 })
+	_, before := p.compared(t)
+	p.chats(t, "third", 12)
+	waitFor(t, func() bool { all, agreed := p.compared(t); return all == 90 && agreed == before+12 })
+	failures := p.metric(t, "sluice_shadow_config_reload_failures_total")
+	write(t, third, "plugin: []\n") // which is followed now
+	waitFor(t, func() bool { return p.metric(t, "sluice_shadow_config_reload_failures_total") > failures })
+
+	write(t, p.app.options.ConfigPath, byCache) // nothing beside it
+	waitFor(t, func() bool { return p.app.watcher.Reloads.Load() == 3 })
 	p.chats(t, "alone", 6)
 	if _, page := p.page(t, "/metrics"); strings.Contains(page, "sluice_shadow_") {
 		t.Errorf("metrics of a shadow that is not there:\n%s", page)
