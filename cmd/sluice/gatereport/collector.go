@@ -107,6 +107,7 @@ type section struct {
 	bars, peaks   seen[float64]
 	same, checked uint64 // decisions whose comparison came out of the columns as it is recorded
 	outcomes      []outcome
+	predicted     bool // it compared predicted times
 	priced        bool // it broke even by learnt rates: bars and rates are each request's own
 	unsaid        bool // it broke even by prices that are not in its records
 	said          bool // its settings are in all of its records
@@ -183,7 +184,8 @@ func (c *Collector) gate(v *view, name string, g *decisionv1.GateReport) error {
 		if even, err = c.brokeEven(s, v, g, candidates); err != nil {
 			return err
 		}
-		if !even && c.options.Peak == 0 { // else the record's ms are by rates that differ each time
+		in.predicted = g.GetPredicted()
+		if !even && !in.predicted && c.options.Peak == 0 { // else the record's ms are by rates that differ each time
 			in.peak = peakOf(g)
 		}
 	}
@@ -191,7 +193,7 @@ func (c *Collector) gate(v *view, name string, g *decisionv1.GateReport) error {
 	if err != nil {
 		return err
 	}
-	seen := judged{view: v, recorded: g, peak: in.peak}
+	seen := judged{view: v, recorded: g, peak: in.peak, predicted: trials[0].predicted}
 	seen.reference, seen.sticky = trials[0].judge(v, candidates) // it never releases, and says what there is to compare
 	if recorded && !even {
 		s.checked++
@@ -206,7 +208,7 @@ func (c *Collector) gate(v *view, name string, g *decisionv1.GateReport) error {
 	}
 	for i := range c.options.Rules {
 		report, _ := trials[i+2].judge(v, candidates)
-		s.outcomes[i].add(&c.options, &seen, report)
+		s.outcomes[i].add(&c.options, &seen, report, seen.ms(&report, trials[i+2].predicted))
 	}
 	return nil
 }
@@ -256,6 +258,19 @@ type judged struct {
 	reference scheduling.GateReport  // what the columns say
 	sticky    bool                   // the pick is a sticky endpoint
 	peak      float64
+	predicted bool // the times are predicted ones
+}
+
+// ms is a comparison's gap in ms: that of the predicted times, also for a gate that compares tokens, or else the tokens' at the
+// throughput.
+func (j *judged) ms(report *scheduling.GateReport, predicted bool) float64 {
+	switch {
+	case !j.predicted:
+		return report.GapTokens * 1000 / j.peak
+	case predicted:
+		return report.GapMs
+	}
+	return j.reference.GapMs
 }
 
 // compared reports whether the columns hold a sticky endpoint and another one.
@@ -268,7 +283,7 @@ func (j *judged) gap() (ms, tokens float64, ok bool) {
 	switch g := j.recorded; {
 	case g == nil:
 		tokens = j.reference.GapTokens
-		return tokens * 1000 / j.peak, tokens, j.compared()
+		return j.ms(&j.reference, j.predicted), tokens, j.compared()
 	case g.GapTokens == nil || g.GapMs == nil:
 		return 0, 0, false
 	default:
@@ -324,6 +339,7 @@ func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6*max(1, math.Abs(a), 
 
 func (s *section) count(o *Options, j *judged) {
 	released, held := false, j.sticky
+	s.predicted = s.predicted || j.predicted
 	if g := j.recorded; g != nil {
 		word := verdict(g)
 		released, held = isReleased(word), word == scheduling.GateHeld.String()
@@ -344,7 +360,7 @@ func (s *section) count(o *Options, j *judged) {
 	}
 	if j.recorded == nil {
 		s.verdicts[map[bool]string{true: "stayed with the prefix", false: "went elsewhere"}[held]]++
-	} else if tokens != 0 && ms != 0 && !s.priced {
+	} else if tokens != 0 && ms != 0 && !s.priced && !j.predicted {
 		s.peaks.add(peakOf(j.recorded))
 	}
 	for i, step := range Steps {
@@ -356,7 +372,7 @@ func (s *section) count(o *Options, j *judged) {
 		s.ratios.Add(tokens / matched)
 	}
 	if j.compared() {
-		s.fixedMs.Add(j.reference.GapTokens * 1000 / j.peak)
+		s.fixedMs.Add(j.ms(&j.reference, j.predicted))
 	}
 	pinned := held && ms >= o.Behind
 	s.all.add(ms, tokens, released, pinned)
@@ -364,7 +380,8 @@ func (s *section) count(o *Options, j *judged) {
 	s.hours.At(j.view.decision.GetTimeUnixNano()).add(ms, tokens, released, pinned)
 }
 
-func (u *outcome) add(o *Options, j *judged, report scheduling.GateReport) {
+// add takes in what a rule says of a decision, and its gap in ms.
+func (u *outcome) add(o *Options, j *judged, report scheduling.GateReport, gapMs float64) {
 	word := report.Verdict.String()
 	released := isReleased(word)
 	u.compared++
@@ -373,13 +390,13 @@ func (u *outcome) add(o *Options, j *judged, report scheduling.GateReport) {
 		u.flips++
 	}
 	if !released {
-		if report.GapTokens*1000/j.peak >= o.Behind {
+		if gapMs >= o.Behind {
 			u.pinned++
 		}
 		return
 	}
 	u.released++
-	u.spared += report.GapTokens * 1000 / j.peak
+	u.spared += gapMs
 	u.recomputed += max(0, j.view.cached(report.Sticky)-j.view.cached(report.Other))
 }
 

@@ -39,9 +39,9 @@ func (g *Gate) sections(r *Report) []chart.Section {
 		return []chart.Section{first}
 	}
 	first.Text = append(first.Text, fmt.Sprintf("Of %d decisions with a sticky endpoint and another one, %d (%s) were released, of which %d left the prefix; "+
-		"%d (%s) were held while another endpoint was %s or more less loaded. The gate's input: p50 %s, p90 %s, p99 %s ms.",
+		"%d (%s) were held while another endpoint was %s or more %s. The gate's input: p50 %s, p90 %s, p99 %s ms.",
 		g.Compared, g.Released, percent(share(g.Released, g.Compared)), g.Moved, g.Pinned, percent(share(g.Pinned, g.Compared)), millis(r.BehindMs),
-		whole(g.GapMs.P50), whole(g.GapMs.P90), whole(g.GapMs.P99)))
+		g.ahead(), whole(g.GapMs.P50), whole(g.GapMs.P90), whole(g.GapMs.P99)))
 	first.Plots = g.plots()
 	whatIf := chart.Section{Title: g.Name + ": what each rule would have done", Text: []string{openLoop}, Table: &chart.Table{
 		Head: []string{"rule", "released", "share", "pinned ≥ " + millis(r.BehindMs), "changed", "gap each", "tokens again each"},
@@ -80,7 +80,7 @@ func (g *Gate) plots() []chart.Plot {
 		Title: "What a static bar would release", X: "maxTTFTPenaltyMs", Y: "share released", LogX: true, FormatX: display.Millis, FormatY: formatShare,
 		Lines: []chart.Line{{Name: "released", Steps: true, Points: points(g.BarCDF, true)}},
 	}
-	if len(g.PeaksPerS) == 1 { // the bar is of the same ms
+	if len(g.PeaksPerS) == 1 || g.Predicted { // the bar is of the same ms
 		bar.Marks = input.Marks
 	}
 	plots := []chart.Plot{input, bar}

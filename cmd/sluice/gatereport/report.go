@@ -44,6 +44,8 @@ type Gate struct {
 	Moved uint64 `json:"moved"`
 	// Steps are the shares held while an alternative was so much less loaded.
 	Steps []Step `json:"pinned_behind"`
+	// Predicted says that it compared predicted times to the first token, in some decisions at least.
+	Predicted bool `json:"predicted,omitempty"`
 	// BarsMs and PeaksPerS are the bounds and throughputs that were met, the first 8.
 	BarsMs    []float64 `json:"bars_ms,omitempty"`
 	PeaksPerS []float64 `json:"peak_prefill_throughputs,omitempty"`
@@ -173,7 +175,7 @@ func (c *Collector) Report() *Report {
 func (s *section) report(rules []Rule) Gate {
 	g := Gate{
 		Name: s.name, Verdicts: maps.Clone(s.verdicts), Share: s.all.share(), Moved: s.moved, BarsMs: s.bars.values, PeaksPerS: s.peaks.values,
-		Reconstructed: s.same, Checked: s.checked, CDF: cdf(&s.all.ms), Ratios: cdf(&s.ratios), BarCDF: cdf(&s.fixedMs),
+		Reconstructed: s.same, Checked: s.checked, Predicted: s.predicted, CDF: cdf(&s.all.ms), Ratios: cdf(&s.ratios), BarCDF: cdf(&s.fixedMs),
 	}
 	for i, n := range s.steps {
 		g.Steps = append(g.Steps, Step{BehindMs: Steps[i], Held: n})
@@ -209,7 +211,11 @@ func (c *Collector) notes(r *Report) []string {
 			notes = append(notes, fmt.Sprintf("%s: in %d of %d decisions the recorded columns give another comparison than the gate made. "+
 				"%sThe what-if rests on the columns.", g.Name, g.Checked-g.Reconstructed, g.Checked, c.gates[g.Name].doubts(r.Threshold)))
 		}
-		if s := c.gates[g.Name]; s.priced {
+		if g.Predicted {
+			notes = append(notes, g.Name+": where its ttftSource was latencyPredictor, gaps in ms are between predicted times to the first token, and "+
+				"static bars and breakEven are tried on these predictions. matchedTokens compares tokens in flight.")
+		}
+		if s := c.gates[g.Name]; s.priced && !s.predicted {
 			notes = append(notes, g.Name+": gaps in ms are by the rates that had been learnt, where the gate broke even by them; its bar is another one each time. "+
 				c.options.throughputWords())
 		} else if s.bars.more || len(s.bars.values) > 1 {

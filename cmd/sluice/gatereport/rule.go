@@ -21,6 +21,7 @@ type Rule struct {
 // trial is a gate that decides recorded decisions. It is the gate itself, in a scheduler whose columns are the record's.
 type trial struct {
 	rule      Rule
+	predicted bool // it compares predicted times
 	scheduler *scheduling.Scheduler
 	gate      *gate.Filter
 	recorded  *recorded
@@ -39,6 +40,7 @@ type recorded struct {
 	load     scheduling.Key[scheduling.InFlightLoad]
 	uncached scheduling.Key[scheduling.UncachedRequestTokens]
 	rates    scheduling.Key[scheduling.LearntRates]
+	latency  scheduling.Key[scheduling.LatencyPrediction]
 	pressure scheduling.ValueKey[scheduling.PoolPressure]
 }
 
@@ -61,11 +63,14 @@ type setting struct {
 	threshold, peak float64
 	// alpha, kappa and decodePrice are those of a gate that breaks even, where its record says them; else unset.
 	alpha, kappa, decodePrice float64
+	predicted                 bool // its times are predicted ones
 }
 
 const unset = -1.0
 
-func plain(threshold, peak float64) setting { return setting{threshold, peak, unset, unset, unset} }
+func plain(threshold, peak float64) setting {
+	return setting{threshold: threshold, peak: peak, alpha: unset, kappa: unset, decodePrice: unset}
+}
 
 // settingOf is what a record says, as far as it can be, and else the options; g may be nil.
 func settingOf(o *Options, g *decisionv1.GateReport) setting {
@@ -73,6 +78,7 @@ func settingOf(o *Options, g *decisionv1.GateReport) setting {
 	if g == nil || g.AffinityThreshold == nil {
 		return in
 	}
+	in.predicted = g.GetPredicted()
 	if t := g.GetAffinityThreshold(); t > 0 && t <= 1 {
 		in.threshold = t
 	}
@@ -109,6 +115,9 @@ func newTrial(r Rule, in setting) (*trial, error) {
 		in.prices(&p)
 	}
 	p.PrefixMatchInfoProducerName, p.InFlightLoadProducerName, p.LearntRatesProducerName = "", "", ""
+	if t.predicted = in.predicted && p.PenaltyMode != gate.ModeMatchedTokens; t.predicted {
+		p.TTFTSource = gate.SourceLatencyPredictor
+	}
 	types := []scheduling.PluginType{
 		gate.Type(),
 		{Type: recordedType, New: func(b *scheduling.Builder) (any, error) {
@@ -116,6 +125,7 @@ func newTrial(r Rule, in setting) (*trial, error) {
 			t.recorded.load = scheduling.ProduceColumn[scheduling.InFlightLoad](b)
 			t.recorded.uncached = scheduling.ProduceColumn[scheduling.UncachedRequestTokens](b)
 			t.recorded.rates = scheduling.ProduceColumn[scheduling.LearntRates](b)
+			t.recorded.latency = scheduling.ProduceColumn[scheduling.LatencyPrediction](b)
 			t.recorded.pressure = scheduling.ProduceValue[scheduling.PoolPressure](b)
 			return t.recorded, nil
 		}},
@@ -153,6 +163,12 @@ func (t *trial) judge(v *view, candidates []int) (report scheduling.GateReport, 
 	}
 	for o, l := range v.load {
 		load.Set(o, l)
+	}
+	if t.predicted {
+		latency := t.recorded.latency.In(c)
+		for o, l := range v.latency {
+			latency.Set(o, l)
+		}
 	}
 	t.fillPrices(c, v, candidates)
 	t.scheduler.Decide(c)

@@ -92,7 +92,12 @@ func (u *survey) add(j *judged, even bool) {
 		}
 	}
 	switch tokens := j.reference.GapTokens; {
-	case !j.compared() || !(tokens > 0):
+	case !j.compared():
+	case j.predicted:
+		if ms := j.reference.GapMs; ms > 0 {
+			u.fixed.Add(ms)
+		}
+	case !(tokens > 0):
 	case even:
 		u.priced.Add(tokens)
 	default:

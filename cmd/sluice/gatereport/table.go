@@ -90,7 +90,11 @@ func (g *Gate) lines(r *Report, p Paper) []string {
 		put("It never had a sticky endpoint and another one to compare.")
 		return lines
 	}
-	put("compared  %d decisions: a sticky endpoint and another one, both with a known load", g.Compared)
+	known := "a known load"
+	if g.Predicted {
+		known = "a predicted time"
+	}
+	put("compared  %d decisions: a sticky endpoint and another one, both with %s", g.Compared, known)
 	for i, q := range []*Quantiles{g.GapMs, g.GapTokens} {
 		put("%s p50 %s, p90 %s, p99 %s, most %s %s", []string{"input    ", "         "}[i], whole(q.P50), whole(q.P90), whole(q.P99), whole(q.Max),
 			[]string{"ms", "tokens"}[i])
@@ -98,8 +102,8 @@ func (g *Gate) lines(r *Report, p Paper) []string {
 	if g.Name != NoGate {
 		put("released  %d of %d, %s; %d of them left the prefix", g.Released, g.Compared, percent(share(g.Released, g.Compared)), g.Moved)
 	}
-	put("pinned    %d of %d, %s, while another endpoint was %s or more less loaded", g.Pinned, g.Compared,
-		percent(share(g.Pinned, g.Compared)), millis(r.BehindMs))
+	put("pinned    %d of %d, %s, while another endpoint was %s or more %s", g.Pinned, g.Compared,
+		percent(share(g.Pinned, g.Compared)), millis(r.BehindMs), g.ahead())
 	var steps []string
 	for _, s := range g.Steps {
 		if s.Held > 0 {
@@ -118,6 +122,14 @@ func (g *Gate) lines(r *Report, p Paper) []string {
 		}
 	}
 	return lines
+}
+
+// ahead is what an endpoint is that the gate would rather have.
+func (g *Gate) ahead() string {
+	if g.Predicted {
+		return "earlier, as predicted"
+	}
+	return "less loaded"
 }
 
 func (g *Gate) setting() string {

@@ -35,6 +35,7 @@ type view struct {
 	uncached map[int]scheduling.UncachedRequestTokens
 	rates    map[int]scheduling.LearntRates
 	measured map[int]bool // whether the rates are more than the constants
+	latency  map[int]scheduling.LatencyPrediction
 	pressure *scheduling.PoolPressure
 }
 
@@ -47,12 +48,15 @@ func (v *view) prompt(ordinal int) float64 {
 	return float64(max(0, m.TotalBlocks)) * float64(m.BlockSizeTokens)
 }
 
-// addPrices reads what was known of an endpoint's costs. loads is the chosen producer of uncached tokens.
+// addPrices reads what was known of an endpoint's costs and times. loads is the chosen producer of uncached tokens.
 func (v *view) addPrices(ordinal int, c *decisionv1.Candidate, loads string) {
 	for _, m := range c.GetUncachedRequestTokens() {
 		if m.GetProducer() == loads {
 			v.uncached[ordinal] = scheduling.UncachedRequestTokens(m.GetTokens())
 		}
+	}
+	for _, m := range c.GetLatencyPredictions()[:min(1, len(c.GetLatencyPredictions()))] {
+		v.latency[ordinal] = scheduling.LatencyPrediction{TTFTMs: m.GetTtftMs(), WholeResponse: m.GetWholeResponse()}
 	}
 	for _, m := range c.GetLearntRates() {
 		if r := (scheduling.LearntRates{PrefillMsPerToken: m.GetPrefillMsPerToken(), WaitMsPerToken: m.GetWaitMsPerToken()}); r.PrefillMsPerToken > 0 {
@@ -96,6 +100,7 @@ func viewOf(d *decisionv1.Decision, o *Options) (v *view, skip string) {
 	v = &view{
 		decision: d, match: map[int]scheduling.PrefixCacheMatchInfo{}, load: map[int]scheduling.InFlightLoad{}, pressure: pressureOf(d),
 		uncached: map[int]scheduling.UncachedRequestTokens{}, rates: map[int]scheduling.LearntRates{}, measured: map[int]bool{},
+		latency: map[int]scheduling.LatencyPrediction{},
 	}
 	v.request.ID, v.request.Model = d.GetId(), d.GetRequest().GetModel()
 	var endpoints []*scheduling.Endpoint
