@@ -92,6 +92,36 @@ func pickAttributes(c *scheduling.Cycle, f *scheduling.Flight) []attribute.KeyVa
 	if uncached, ok := scheduling.ColumnOf[scheduling.UncachedRequestTokens](c).Get(pick); ok {
 		all = append(all, span.Uncached.Int64(int64(uncached)))
 	}
+	if l, ok := scheduling.ColumnOf[scheduling.LatencyPrediction](c).Get(pick); ok {
+		asked, _ := scheduling.ValueOf[scheduling.LatencyObjective](c).Get()
+		all = append(all, predictionAttributes(&l, asked)...)
+	}
+	return all
+}
+
+// predictionAttributes are what the pick's latency was predicted to be, and what of it the request asks. No collector takes what
+// is no number.
+func predictionAttributes(l *scheduling.LatencyPrediction, asked scheduling.LatencyObjective) []attribute.KeyValue {
+	var all []attribute.KeyValue
+	add := func(known bool, key attribute.Key, value float64) {
+		if known && !math.IsNaN(value) && !math.IsInf(value, 0) {
+			all = append(all, key.Float64(value))
+		}
+	}
+	first := !l.WholeResponse
+	add(!first, span.ResponseMs, l.TTFTMs)
+	add(first, span.FirstTokenMs, l.TTFTMs)
+	add(first && l.TTFTP90Ms > 0, span.FirstTokenP90, l.TTFTP90Ms)
+	add(l.TPOTMs > 0, span.PerTokenMs, l.TPOTMs)
+	parts := l.Residual > 0
+	add(parts, span.WaitMs, l.WaitMs)
+	add(parts, span.PrefillMs, l.PrefillMs)
+	add(parts, span.Residual, l.Residual)
+	add(true, span.Confidence, l.Confidence)
+	add(asked.TTFTMs > 0, span.AskedFirst, asked.TTFTMs)
+	add(asked.TTFTMs > 0, span.SpareFirst, l.TTFTHeadroomMs)
+	add(asked.TPOTMs > 0, span.AskedPerToken, asked.TPOTMs)
+	add(asked.TPOTMs > 0, span.SparePerToken, l.TPOTHeadroomMs)
 	return all
 }
 

@@ -343,9 +343,9 @@ func (f found) Produce(_ context.Context, c *scheduling.Cycle) error {
 // Every span and attribute that is made has its meaning written down, and whatever is written down is made.
 func TestMeaningsAreComplete(t *testing.T) {
 	b := newTraced(t, options{
-		types: []scheduling.PluginType{gate.Type(), stickyTo(), {Type: "plain", New: func(*scheduling.Builder) (any, error) { return plain{}, nil }}},
+		types: []scheduling.PluginType{gate.Type(), stickyTo(), foreseeing(), {Type: "plain", New: func(*scheduling.Builder) (any, error) { return plain{}, nil }}},
 		specs: []scheduling.Spec{
-			{Name: "index", Type: "index"}, {Name: "plain", Type: "plain"},
+			{Name: "index", Type: "index"}, {Name: "plain", Type: "plain"}, {Name: "seer", Type: "seer"},
 			{Name: gate.TypeName, Type: gate.TypeName, Decode: schedtest.YAML("{explorationProbability: 0, penaltyMode: matchedTokens}")},
 		},
 		profile: []string{gate.TypeName, "active-request-scorer", "max-score-picker"}, maxPicks: 2,
@@ -362,7 +362,7 @@ func TestMeaningsAreComplete(t *testing.T) {
 	c.echo(usageChunk, true)
 	c.noAnswer()
 	request, children := b.spans(t)
-	spans, attributes := map[string]bool{}, map[string]bool{string(span.ErrorType): true} // that one has tests of its own
+	spans, attributes := map[string]bool{}, map[string]bool{string(span.ErrorType): true, string(span.ResponseMs): true} // they have tests of their own
 	for _, s := range append(children, request) {
 		spans[s.Name()] = true
 		for key := range valuesOf(s) {
