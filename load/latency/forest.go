@@ -61,14 +61,14 @@ type grower struct {
 	binned [sights][]uint8
 	left   []float32 // what is still to explain
 	node   []uint8
-	taken  []bool
+	taken  []int32 // the samples that a tree sees
 	random *rand.Rand
 }
 
 // grow makes a forest that explains values from sights. It is the same for the same arguments.
 func grow(z []sight, y []float32, seed uint64) *forest {
 	g := &grower{
-		left: slices.Clone(y), node: make([]uint8, len(y)), taken: make([]bool, len(y)), random: rand.New(rand.NewPCG(seed, 0x0f0e)),
+		left: slices.Clone(y), node: make([]uint8, len(y)), random: rand.New(rand.NewPCG(seed, 0x0f0e)),
 	}
 	for f := range g.cuts {
 		g.cut(f, z)
@@ -105,9 +105,12 @@ func (g *grower) cut(f int, z []sight) {
 
 // tree grows one tree, a level at a time.
 func (g *grower) tree(t *tree) {
-	for s := range g.taken {
-		g.taken[s] = g.random.Float32() < sampled
-		g.node[s] = 0
+	g.taken = g.taken[:0]
+	for s := range g.left {
+		if g.random.Float32() < sampled {
+			g.taken = append(g.taken, int32(s))
+			g.node[s] = 0
+		}
 	}
 	for i := range t.above {
 		t.above[i] = float32(math.Inf(1)) // asks nothing: all go left
@@ -116,11 +119,9 @@ func (g *grower) tree(t *tree) {
 		g.split(t, level)
 	}
 	var sum, n [leaves]float64
-	for s, taken := range g.taken {
-		if taken {
-			sum[g.node[s]-asks] += float64(g.left[s])
-			n[g.node[s]-asks]++
-		}
+	for _, s := range g.taken {
+		sum[g.node[s]-asks] += float64(g.left[s])
+		n[g.node[s]-asks]++
 	}
 	for l := range t.leaf {
 		t.leaf[l] = float32(learnRate * sum[l] / (n[l] + leafRidge))
@@ -141,12 +142,11 @@ func (g *grower) split(t *tree, level int) {
 			continue
 		}
 		clear(cells[:width])
-		for s, b := range g.binned[f] {
-			if g.taken[s] {
-				c := &cells[int(g.node[s])-first][b]
-				c.sum += g.left[s]
-				c.n++
-			}
+		binned := g.binned[f]
+		for _, s := range g.taken {
+			c := &cells[int(g.node[s])-first][binned[s]]
+			c.sum += g.left[s]
+			c.n++
 		}
 		for n := range width {
 			if gain, cut, ok := bestCut(&cells[n], len(g.cuts[f])); ok && gain > best[n] {
@@ -154,13 +154,16 @@ func (g *grower) split(t *tree, level int) {
 			}
 		}
 	}
-	for s := range g.node {
+	var cut [1 << (depth - 1)]uint8
+	for n := range width {
+		at, _ := slices.BinarySearch(g.cuts[t.feature[first+n]], t.above[first+n])
+		cut[n] = uint8(at)
+	}
+	for _, s := range g.taken {
 		n := g.node[s]
 		next := 2*n + 1
-		if cuts := g.cuts[t.feature[n]]; best[int(n)-first] > 0 {
-			if at, _ := slices.BinarySearch(cuts, t.above[n]); int(g.binned[t.feature[n]][s]) > at {
-				next++
-			}
+		if g.binned[t.feature[n]][s] > cut[int(n)-first] {
+			next++
 		}
 		g.node[s] = next
 	}

@@ -154,8 +154,9 @@ func TestResidualIsBounded(t *testing.T) {
 	if len(r.ring) != kept || most != 1 {
 		t.Errorf("%d samples, %d forests at a time", len(r.ring), most)
 	}
-	if want := (3*kept)/growEvery + 1; begun != want {
-		t.Errorf("%d forests were begun, want %d", begun, want)
+	// At 512, 1,536, 2,560, 3,584, 4,608, 5,760, 7,200, 9,000 and 11,250 samples.
+	if begun != 9 {
+		t.Errorf("%d forests were begun, want 9", begun)
 	}
 	if got := bounded(r.grown.at(&sight{})); got > mostResidual {
 		t.Errorf("residual %v", got)

@@ -13,9 +13,11 @@ type sample struct {
 const (
 	// kept are the newest samples that trees are grown from.
 	kept = 4096
-	// firstGrowth is how many samples make the first forest, and growEvery how many come between two.
+	// firstGrowth is how many samples make the first forest. Between two come a quarter of all that came before, at least growEvery and at
+	// most growSeldom: what forests cost stays a small part of a core at any rate.
 	firstGrowth = 512
 	growEvery   = 1024
+	growSeldom  = 8192
 	// ripeAfter is how many samples after its growth has begun a forest is taken in. Samples decide that and no clock: what is
 	// predicted follows from what was seen alone.
 	ripeAfter = 64
@@ -28,6 +30,7 @@ type residual struct {
 	ring    []sample
 	next    int
 	seen    uint64
+	growAt  uint64 // the sample at which the next forest begins; 0: the first one
 	growing chan *forest // nil: none is
 	ripeAt  uint64
 	grown   *forest
@@ -50,7 +53,8 @@ func (r *residual) add(s *sample, theta *terms, n int, spawn func(func())) bool 
 	if r.growing != nil && r.seen >= r.ripeAt {
 		r.grown, r.growing, changed = <-r.growing, nil, true
 	}
-	if r.growing == nil && (r.seen == firstGrowth || r.seen > firstGrowth && r.seen%growEvery == 0) {
+	if r.growing == nil && r.seen >= max(firstGrowth, r.growAt) {
+		r.growAt = r.seen + min(max(r.seen/4, growEvery), growSeldom)
 		r.begin(theta, n, spawn)
 	}
 	return changed
