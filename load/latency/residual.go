@@ -30,7 +30,7 @@ type residual struct {
 	ring    []sample
 	next    int
 	seen    uint64
-	growAt  uint64 // the sample at which the next forest begins; 0: the first one
+	growAt  uint64       // the sample at which the next forest begins; 0: the first one
 	growing chan *forest // nil: none is
 	ripeAt  uint64
 	grown   *forest
