@@ -18,6 +18,11 @@ import (
 //go:embed default.yaml
 var DefaultText string
 
+// predictedText has the profile that runs in its place where a file lists a predictor of latency.
+//
+//go:embed predicted.yaml
+var predictedText string
+
 // Versions are the accepted values of apiVersion, Sluice's own first.
 var Versions = []string{"sluice/v1alpha1", "llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1"}
 

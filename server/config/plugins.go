@@ -164,10 +164,14 @@ func (p *parsing) isDeclared(name string) bool {
 // builtInPath is where the references of the built-in profile stand.
 const builtInPath = "built-in profile"
 
-// takeBuiltInProfile takes that of the default configuration over the plugins declared here: a declared plugin of one of its
-// types takes that place.
+// takeBuiltInProfile takes that of the default configuration over the plugins declared here, or the one by predicted latency: a
+// declared plugin of one of its types takes that place.
 func (p *parsing) takeBuiltInProfile() {
-	doc, entries := defaultPlugins()
+	text := DefaultText
+	if p.predicts() {
+		text = predictedText
+	}
+	doc, entries := profilePlugins(text)
 	p.profileName = "default"
 	p.profileAt = origin{file: p.Name, line: 1, column: 1}
 	for _, e := range entries {
@@ -181,10 +185,25 @@ func (p *parsing) takeBuiltInProfile() {
 	}
 }
 
-// defaultPlugins are the plugins of the default configuration's profile, with their parameters. The default is part of
-// the binary and valid, which a test checks.
-func defaultPlugins() (*document, []pluginEntry) {
-	doc, _ := parseDocument("built-in configuration", []byte(DefaultText))
+// predicts reports whether times to the first token are predicted here, and nothing declared says that requests go by cost.
+func (p *parsing) predicts() bool {
+	i := slices.IndexFunc(p.plugins, func(pl plugin) bool { return pl.kind == predictorType })
+	if i < 0 || slices.ContainsFunc(p.plugins, func(pl plugin) bool { return pl.kind == costScorerType }) {
+		return false
+	}
+	streams := p.plugins[i].parameter("streamingMode")
+	return streams == nil || streams.String() != "false"
+}
+
+const (
+	predictorType  = "predicted-latency-producer"
+	costScorerType = "prefill-cost-scorer"
+)
+
+// profilePlugins are the plugins of a built-in configuration's profile, with their parameters. It is part of the binary and
+// valid, which a test checks.
+func profilePlugins(text string) (*document, []pluginEntry) {
+	doc, _ := parseDocument("built-in configuration", []byte(text))
 	var r root
 	d := decoder{document: doc, lookup: noEnvironment}
 	d.decode("", doc.root, reflect.ValueOf(&r).Elem())

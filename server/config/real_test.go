@@ -99,8 +99,18 @@ func TestPluginListsOfTheDesignWithRealPlugins(t *testing.T) {
 		}
 	}
 	report := check(t, "plugins:\n- type: token-producer\n- type: inflight-load-producer\n- type: predicted-latency-producer\n")
-	if !strings.Contains(report, "type: approx-prefix-cache-producer") {
-		t.Errorf("the approximate producer is not supplied:\n%s", report)
+	for _, want := range []string{"type: approx-prefix-cache-producer", "ttftSource: latencyPredictor", "pluginRef: latency-scorer"} {
+		if !strings.Contains(report, want) {
+			t.Errorf("%q is not supplied:\n%s", want, report)
+		}
+	}
+	for name, text := range map[string]string{
+		"nobody's first token is predicted": "plugins:\n- {type: predicted-latency-producer, parameters: {streamingMode: false}}\n",
+		"the scorer is another one":         "plugins:\n- type: predicted-latency-producer\n- {type: prefill-cost-scorer, parameters: {alpha: 2}}\n",
+	} {
+		if report := check(t, text); !strings.Contains(report, "pluginRef: prefill-cost-scorer") || strings.Contains(report, "latency-scorer") {
+			t.Errorf("%s, and requests do not go by cost:\n%s", name, report)
+		}
 	}
 }
 
