@@ -22,7 +22,7 @@ type knowledge struct {
 	endpoints scheduling.Instances[endpoint]
 	classes   map[string]*class
 
-	growing sync.WaitGroup
+	growing nursery
 
 	samples, tpotSamples, forests atomic.Uint64
 	skipped                       [skips]atomic.Uint64
@@ -127,10 +127,46 @@ func (k *knowledge) restarted(ordinal int, generation uint64) {
 	}
 }
 
-// spawn runs a function beside the caller, until Close.
-func (k *knowledge) spawn(f func()) {
+// spawn grows a forest beside the caller.
+func (k *knowledge) spawn(grow func()) {
 	k.forests.Add(1)
-	k.growing.Go(f)
+	k.growing.spawn(grow)
+}
+
+// nursery knows which functions run. Unlike a sync.WaitGroup it can be waited for while others begin: the plugin of the next
+// configuration goes on where this one closes.
+type nursery struct {
+	mu   sync.Mutex
+	n    int
+	none *sync.Cond
+}
+
+func (g *nursery) spawn(f func()) {
+	g.add(1)
+	go func() {
+		defer g.add(-1)
+		f()
+	}()
+}
+
+func (g *nursery) add(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.n += n; g.n == 0 && g.none != nil {
+		g.none.Broadcast()
+	}
+}
+
+// wait returns once none runs.
+func (g *nursery) wait() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.none == nil {
+		g.none = sync.NewCond(&g.mu)
+	}
+	for g.n > 0 {
+		g.none.Wait()
+	}
 }
 
 // end takes a request out of its endpoint's work, and reports whether its times teach anything. took is its time to the first

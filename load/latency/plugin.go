@@ -188,6 +188,6 @@ func (p *Plugin) CacheLost(ordinal int, generation uint64, restarted bool) {
 
 // Close waits until no forest is growing.
 func (p *Plugin) Close() error {
-	p.known.growing.Wait()
+	p.known.growing.wait()
 	return nil
 }

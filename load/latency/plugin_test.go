@@ -383,6 +383,40 @@ func TestClassesAreBounded(t *testing.T) {
 	}
 }
 
+// TestNoPredictionIsNothing: a prompt of no tokens on an idle engine that answered at once takes some time all the same, and what is
+// learnt from it stays a number.
+func TestNoPredictionIsNothing(t *testing.T) {
+	w := newWorld(t, "", 1)
+	w.table.Prompt.Count, w.table.Endpoints[0].Uncached = 0, schedtest.Ref(scheduling.UncachedRequestTokens(0))
+	w.serve(0, 600, time.Nanosecond, good(0, 0, 2))
+	if guess := w.predict(0); !(guess.TTFTMs > 0) || !guess.Usable() || math.IsNaN(guess.TTFTP90Ms) || math.IsNaN(guess.Residual) {
+		t.Errorf("%+v", guess)
+	}
+	w.serve(0, 50, time.Hour, good(0, 0, 2))
+	if guess := w.predict(0); !guess.Usable() || math.IsInf(guess.TTFTP90Ms, 1) {
+		t.Errorf("%+v", guess)
+	}
+	r := &w.plugin.known.endpoints.All()[0].Value.class.residual
+	if math.IsNaN(r.alone) || math.IsInf(r.alone, 1) || math.IsNaN(r.helped) {
+		t.Errorf("errors %v and %v", r.alone, r.helped)
+	}
+}
+
+// TestCloseWhileForestsGrow: a plugin that closes waits for its forests, while that of the next configuration begins others.
+func TestCloseWhileForestsGrow(t *testing.T) {
+	w := newWorld(t, "", 1)
+	old := w.scheduler
+	w.configure("")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { w.plugin.known.spawn(func() { time.Sleep(time.Millisecond) }) })
+	}
+	if err := old.Close(); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+}
+
 func TestParameters(t *testing.T) {
 	for text, want := range map[string]string{
 		"peakPrefillThroughput: 0":    "parameters.peakPrefillThroughput: must be > 0",

@@ -82,11 +82,14 @@ func (e *endpoint) linear(guess *scheduling.LatencyPrediction, m *model, x, y *t
 	wait := m.ttft[ttftAhead]*x[ttftAhead] + m.ttft[ttftAheadPairs]*x[ttftAheadPairs] + m.ttft[ttftSteps]*x[ttftSteps] +
 		m.ttft[ttftStepSeqs]*x[ttftStepSeqs] + m.ttft[ttftStepContext]*x[ttftStepContext] + m.ttft[ttftStepLeft]*x[ttftStepLeft] +
 		m.ttft[ttftOverdue]*x[ttftOverdue]
-	guess.PrefillMs, guess.WaitMs = own*slow, wait*slow
+	guess.PrefillMs, guess.WaitMs = max(leastMs, own*slow), wait*slow
 	guess.TTFTMs = guess.PrefillMs + guess.WaitMs
 	guess.TPOTMs = m.tpot.dot(y, tpotTerms) * slow
 	guess.Confidence = m.confidence
 }
+
+// leastMs is what the request's own part takes at least: no prediction is 0.
+const leastMs = 0.1
 
 // finish turns a linear guess and its residual into the prediction.
 func (m *model) finish(guess *scheduling.LatencyPrediction, objective *scheduling.LatencyObjective) {

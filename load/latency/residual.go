@@ -77,8 +77,8 @@ func (r *residual) begin(theta *terms, n int, spawn func(func())) {
 func (r *residual) judge(alone, helped float64) {
 	r.judged++
 	step := max(1./256, 1/float64(r.judged))
-	r.alone += (math.Abs(alone) - r.alone) * step
-	r.helped += (math.Abs(helped) - r.helped) * step
+	r.alone += (math.Abs(bounded(alone)) - r.alone) * step
+	r.helped += (math.Abs(bounded(helped)) - r.helped) * step
 }
 
 // worth reports whether predictions with the forest have been better than without.
