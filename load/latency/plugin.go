@@ -40,6 +40,8 @@ type flight struct {
 	started  bool    // its first token has come
 	moved    bool    // to another endpoint than the one that was picked
 	firstAt  time.Duration
+	lastAt   time.Duration // of the latest piece after it
+	pieces   int           // that came in steps of their own after it
 }
 
 // The reasons why nothing is learnt from a request.
@@ -130,16 +132,22 @@ func (p *Plugin) FirstToken(f *scheduling.Flight, now time.Duration) {
 	if s.on == nil {
 		return
 	}
-	s.started, s.firstAt = true, now
+	s.started, s.firstAt, s.lastAt = true, now, now
 	s.on.work.first(now, f.ID)
 	s.on.work.steps.tick(now)
 }
 
 // Chunk takes a piece of an answer for the end of a step.
 func (p *Plugin) Chunk(f *scheduling.Flight, now time.Duration) {
-	if s := p.flights.Of(f); s.on != nil {
-		s.on.work.steps.tick(now)
+	s := p.flights.Of(f)
+	if s.on == nil {
+		return
 	}
+	if now-s.lastAt >= sameStep {
+		s.pieces++
+		s.lastAt = now
+	}
+	s.on.work.steps.tick(now)
 }
 
 // Done takes the request out of its endpoint's work, and learns from it if it ended well.
@@ -154,12 +162,27 @@ func (p *Plugin) Done(f *scheduling.Flight, now time.Duration) {
 	}
 	if p.known.end(s, f, now, took, seen) {
 		s.class.learnTTFT(s, ms(took), p.known.spawn)
-		if tokens := float64(f.Outcome.Usage.CompletionTokens) / s.choices; tokens > 1 && p.params.StreamingMode && now > s.firstAt {
+		if tpot := s.tpot(f.Outcome.Usage, now); tpot > 0 && p.params.StreamingMode {
 			p.known.tpotSamples.Add(1)
-			s.class.learnTPOT(s, ms(now-s.firstAt)/(tokens-1))
+			s.class.learnTPOT(s, tpot)
 		}
 	}
 	*s = flight{}
+}
+
+// leastPieces is how many pieces say what a step takes.
+const leastPieces = 4
+
+// tpot is the time per output token, in ms: by the engine's count or, where it gave none, by the pieces in which the answer came, of
+// which there is one a step. 0 where neither says.
+func (s *flight) tpot(u scheduling.Usage, now time.Duration) float64 {
+	switch tokens := float64(u.CompletionTokens) / s.choices; {
+	case u.CompletionTokens >= 0 && tokens > 1:
+		return ms(now-s.firstAt) / (tokens - 1)
+	case u.CompletionTokens < 0 && s.pieces >= leastPieces:
+		return ms(s.lastAt-s.firstAt) / float64(s.pieces)
+	}
+	return 0
 }
 
 // Moved carries the request to the endpoint that serves it. Its times are then of two endpoints, and teach nothing.
