@@ -24,6 +24,36 @@ func TestAnswersOfOneTokenTeachNoDecode(t *testing.T) {
 	}
 }
 
+// TestPiecesCountWhereNobodyDoes: streams have a usage only where the client asks for one.
+func TestPiecesCountWhereNobodyDoes(t *testing.T) {
+	w := newWorld(t, "", endpoints(1)...)
+	uncounted := scheduling.Outcome{Status: 200, Usage: scheduling.UnknownUsage}
+	for range 100 {
+		f := w.pick(0)
+		w.now += 100 * time.Millisecond
+		f.FirstToken(w.now)
+		for range 50 {
+			w.now += 40 * time.Millisecond
+			f.Chunk(w.now)
+			f.Chunk(w.now + 100*time.Microsecond) // of the same step
+		}
+		f.Done(uncounted, w.now)
+	}
+	if _, decodes := w.plugin.Samples(); decodes != 100 {
+		t.Errorf("%d decodes, want 100", decodes)
+	}
+	if got := w.plugin.known.decode.fit.theta[decodeToken]; math.Abs(got-40) > 2 {
+		t.Errorf("a token takes %v ms, want 40", got)
+	}
+	f := w.pick(0)
+	f.FirstToken(w.now)
+	f.Chunk(w.now + time.Second)
+	f.Done(uncounted, w.now+time.Second)
+	if _, decodes := w.plugin.Samples(); decodes != 100 {
+		t.Error("two pieces taught what a token takes")
+	}
+}
+
 // TestMovedRequestsKeepTheirEndpointBusy, and no other.
 func TestMovedRequestsKeepTheirEndpointBusy(t *testing.T) {
 	w := newWorld(t, "", endpoints(2)...)

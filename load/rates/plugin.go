@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
-// Plugin learns. It implements the scheduler's Filler, Charger, Follower, Mover and Watcher.
+// Plugin learns. It implements the scheduler's Filler, Charger, Follower, ChunkFollower, Mover and Watcher.
 type Plugin struct {
 	params   Parameters
 	load     scheduling.Key[scheduling.InFlightLoad]
@@ -27,7 +27,9 @@ type flight struct {
 	unseen  bool      // it does not seem to be streamed: its first token has not been seen, and counts as come
 	moved   bool      // to another endpoint than the one that was picked
 	firstAt time.Duration
-	at      reading // of the endpoint's meter at the first token
+	pieceAt time.Duration // when the latest piece came
+	pieces  int           // of the answer, the first token's too, that came in steps of their own
+	at      reading       // of the endpoint's meter at the first token
 }
 
 // The reasons why nothing is learnt from a request.
@@ -46,6 +48,8 @@ var (
 	_ scheduling.Follower = (*Plugin)(nil)
 	_ scheduling.Mover    = (*Plugin)(nil)
 	_ scheduling.Watcher  = (*Plugin)(nil)
+
+	_ scheduling.ChunkFollower = (*Plugin)(nil)
 )
 
 func newPlugin(b *scheduling.Builder) (any, error) {
@@ -119,10 +123,21 @@ func (p *Plugin) FirstToken(f *scheduling.Flight, now time.Duration) {
 	if s.unseen { // counted as decoding all along
 		pending, decoding = 0, 0
 	}
-	s.first, s.unseen, s.firstAt = true, false, now
+	s.first, s.unseen, s.firstAt, s.pieceAt, s.pieces = true, false, now, now, 1
 	var busier int
 	s.at, busier = s.on.meter.move(now, pending, decoding)
 	p.known.busy.move(now, busier)
+}
+
+// sameStep is how far apart pieces of one step's answers may come.
+const sameStep = time.Millisecond
+
+// Chunk counts the pieces of an answer, which are its tokens where nobody counts those.
+func (p *Plugin) Chunk(f *scheduling.Flight, now time.Duration) {
+	if s := p.flights.Of(f); s.on != nil && now-s.pieceAt >= sameStep {
+		s.pieces++
+		s.pieceAt = now
+	}
 }
 
 // Done learns from the request, if it ended well.
@@ -155,6 +170,9 @@ func (s *flight) counts() (pending, decoding int) {
 	return 1, 0
 }
 
+// leastPieces is how many pieces say how long a token takes.
+const leastPieces = 4
+
 // learn learns from a request that ended well: what was cached is known by now.
 func (k *knowledge) learn(s *flight, ttft, now time.Duration, end reading, u *scheduling.Usage) {
 	own := s.own
@@ -166,6 +184,9 @@ func (k *knowledge) learn(s *flight, ttft, now time.Duration, end reading, u *sc
 		s.on.speed.add(now, ms(ttft)/expected)
 	}
 	tokens := float64(u.CompletionTokens) / s.choices // which are generated side by side
+	if u.CompletionTokens < 0 && s.pieces > leastPieces {
+		tokens = float64(s.pieces)
+	}
 	if took := ms(now - s.firstAt); tokens > 1 && took > 0 {
 		k.decodeSamples.Add(1)
 		k.decode.learn(tokens, took, ms(end.busy-s.at.busy), ms(end.company-s.at.company))
