@@ -8,8 +8,6 @@ import (
 
 // class is what endpoints of one kind have in common.
 type class struct {
-	name string
-
 	mu       sync.Mutex
 	ttft     regression
 	tpot     regression
@@ -55,8 +53,8 @@ func regimeOf(share float64) int {
 // Where a ninth of ten begins: half as long again.
 const startAbove = 0.4
 
-func newClass(name string, perMs float64) *class {
-	c := &class{name: name, ttft: newRegression(ttftPrior(perMs)), tpot: newRegression(tpotPrior(perMs)), tpotOver: quantile{at: startAbove}}
+func newClass(perMs float64) *class {
+	c := &class{ttft: newRegression(ttftPrior(perMs)), tpot: newRegression(tpotPrior(perMs)), tpotOver: quantile{at: startAbove}}
 	for i := range c.above {
 		c.above[i].at = startAbove
 	}

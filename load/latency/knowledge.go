@@ -1,26 +1,21 @@
 package latency
 
 import (
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-epp/sluice/load/classes"
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
-// MaxClasses is how many classes of endpoints are told apart at a time; further ones are learnt together.
-const MaxClasses = 32
-
 // knowledge is what has been learnt. It outlives the plugin that made it: the one of the next configuration takes it over.
 type knowledge struct {
-	perMs      float64 // prefilled tokens per ms, where nothing is known
-	classLabel string
+	classes *classes.Set[class]
 
-	// mu guards the endpoints' values and the classes. A decision holds it while it predicts, learning only to take a request out.
+	// mu guards the endpoints' values. A decision holds it while it predicts, learning only to take a request out.
 	mu        sync.Mutex
 	endpoints scheduling.Instances[endpoint]
-	classes   map[string]*class
 
 	growing nursery
 
@@ -58,33 +53,17 @@ func (a *accuracy) add(seen, predicted float64) {
 func (k *knowledge) of(e *scheduling.Endpoint) *endpoint {
 	known := &k.endpoints.Take(e).Value
 	if known.class == nil {
-		known.fresh = warming
 		k.classify(known, e)
 	}
 	return known
 }
 
-// classify gives an endpoint its class, which is another one when its label has changed.
+// classify gives an endpoint its class. One that had none has just been started.
 func (k *knowledge) classify(known *endpoint, e *scheduling.Endpoint) {
-	name := k.nameOf(e)
-	if known.class != nil && known.class.name == name {
-		return
+	if known.class == nil {
+		known.fresh = warming
 	}
-	c := k.classes[name]
-	if c == nil && len(k.classes) >= MaxClasses {
-		name = "" // learnt together with others, until there is room
-		c = k.classes[name]
-	}
-	if c == nil {
-		c = newClass(name, k.perMs)
-		k.classes[name] = c
-	}
-	known.class = c
-}
-
-// nameOf is the name of an endpoint's class.
-func (k *knowledge) nameOf(e *scheduling.Endpoint) string {
-	return e.Engine + "\x00" + e.Labels[k.classLabel]
+	known.class = k.classes.Of(e)
 }
 
 // follow keeps up with the endpoints.
@@ -99,20 +78,9 @@ func (k *knowledge) follow(s *scheduling.Snapshot) {
 			in.Value.gone = true
 		}
 	}
-	used := map[string]bool{"": true}
-	for _, e := range s.Endpoints {
-		if e != nil {
-			used[k.nameOf(e)] = true
-		}
-	}
-	if len(k.classes) >= MaxClasses { // room where endpoints of other classes came and went
-		maps.DeleteFunc(k.classes, func(name string, _ *class) bool { return !used[name] })
-	}
+	k.classes.Follow(s)
 	for i, in := range now {
 		if in != nil && i < len(s.Endpoints) && s.Endpoints[i] != nil {
-			if in.Value.class == nil {
-				in.Value.fresh = warming
-			}
 			k.classify(&in.Value, s.Endpoints[i])
 		}
 	}

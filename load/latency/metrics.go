@@ -4,6 +4,8 @@ import (
 	"iter"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluice-epp/sluice/scheduling"
 )
 
 // Known is what is known of an endpoint.
@@ -23,28 +25,26 @@ type Known struct {
 // All walks the current instances by ordinal.
 func (p *Plugin) All() iter.Seq[Known] {
 	return func(yield func(Known) bool) {
-		for i, in := range p.known.endpoints.All() {
+		for _, in := range p.known.endpoints.All() {
 			if in == nil {
 				continue
 			}
-			if known, ok := p.Endpoint(i, in.Endpoint.Generation); ok && !yield(known) {
+			if known, ok := p.known.latest(in); ok && !yield(known) {
 				return
 			}
 		}
 	}
 }
 
-// Endpoint is what is known of an instance; ok is false for one that nobody has told of.
-func (p *Plugin) Endpoint(ordinal int, generation uint64) (known Known, ok bool) {
-	k := p.known
+// latest is what is known of an instance; ok is false for one that nobody has told of.
+func (k *knowledge) latest(in *scheduling.Instance[endpoint]) (known Known, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	in := k.endpoints.Find(ordinal, generation)
-	if in == nil || in.Value.class == nil {
+	e := &in.Value
+	if e.class == nil {
 		return known, false
 	}
-	e, m := &in.Value, in.Value.class.known.Load()
-	slow := e.slow.latest()
+	m, slow := e.class.known.Load(), e.slow.latest()
 	return Known{
 		Address: in.Endpoint.Address, Slowness: slow, ErrorShare: e.error.share,
 		PrefillMsPerToken: m.ttft[ttftOwn] * slow, Confidence: m.confidence,
@@ -122,21 +122,9 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 		for i, reason := range skipNames {
 			send(m.skipped, prometheus.CounterValue, float64(k.skipped[i].Load()), reason)
 		}
-		classes, trusted := k.count()
+		trusted := k.classes.Count(func(c *class) bool { return c.known.Load().forest != nil })
 		send(m.forests, prometheus.CounterValue, float64(k.forests.Load()))
 		send(m.trusted, prometheus.GaugeValue, float64(trusted))
-		send(m.classes, prometheus.GaugeValue, float64(classes))
+		send(m.classes, prometheus.GaugeValue, float64(k.classes.Len()))
 	}
-}
-
-// count is how many classes there are, and in how many the forest is used.
-func (k *knowledge) count() (classes, trusted int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, c := range k.classes {
-		if c.known.Load().forest != nil {
-			trusted++
-		}
-	}
-	return len(k.classes), trusted
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/sluice-epp/sluice/load/classes"
+	"github.com/sluice-epp/sluice/load/steps"
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
@@ -40,8 +42,7 @@ type flight struct {
 	started  bool    // its first token has come
 	moved    bool    // to another endpoint than the one that was picked
 	firstAt  time.Duration
-	lastAt   time.Duration // of the latest piece after it
-	pieces   int           // that came in steps of their own after it
+	pieces   steps.Pieces // after it
 }
 
 // The reasons why nothing is learnt from a request.
@@ -89,7 +90,8 @@ func newPlugin(b *scheduling.Builder) (any, error) {
 	if previous, ok := b.Previous.(*Plugin); ok && previous.params == params {
 		p.known = previous.known
 	} else {
-		p.known = &knowledge{perMs: params.PeakPrefillThroughput / 1000, classLabel: params.ClassLabel, classes: map[string]*class{}}
+		perMs := params.PeakPrefillThroughput / 1000
+		p.known = &knowledge{classes: classes.New(params.ClassLabel, func() *class { return newClass(perMs) })}
 	}
 	return p, nil
 }
@@ -132,7 +134,7 @@ func (p *Plugin) FirstToken(f *scheduling.Flight, now time.Duration) {
 	if s.on == nil {
 		return
 	}
-	s.started, s.firstAt, s.lastAt = true, now, now
+	s.started, s.firstAt, s.pieces.Last = true, now, now
 	s.on.work.first(now, f.ID)
 	s.on.work.steps.tick(now)
 }
@@ -143,10 +145,7 @@ func (p *Plugin) Chunk(f *scheduling.Flight, now time.Duration) {
 	if s.on == nil {
 		return
 	}
-	if now-s.lastAt >= sameStep {
-		s.pieces++
-		s.lastAt = now
-	}
+	s.pieces.Add(now)
 	s.on.work.steps.tick(now)
 }
 
@@ -170,17 +169,14 @@ func (p *Plugin) Done(f *scheduling.Flight, now time.Duration) {
 	*s = flight{}
 }
 
-// leastPieces is how many pieces say what a step takes.
-const leastPieces = 4
-
 // tpot is the time per output token, in ms: by the engine's count or, where it gave none, by the pieces in which the answer came, of
 // which there is one a step. 0 where neither says.
 func (s *flight) tpot(u scheduling.Usage, now time.Duration) float64 {
 	switch tokens := float64(u.CompletionTokens) / s.choices; {
 	case u.CompletionTokens >= 0 && tokens > 1:
 		return ms(now-s.firstAt) / (tokens - 1)
-	case u.CompletionTokens < 0 && s.pieces >= leastPieces:
-		return ms(s.lastAt-s.firstAt) / float64(s.pieces)
+	case u.CompletionTokens < 0 && s.pieces.Known():
+		return ms(s.pieces.Last-s.firstAt) / float64(s.pieces.Count)
 	}
 	return 0
 }

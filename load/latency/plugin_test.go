@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-epp/sluice/load/classes"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/scheduling/schedtest"
 )
@@ -291,12 +292,12 @@ func TestReloadKeepsWhatIsKnown(t *testing.T) {
 
 func TestClassesAreBounded(t *testing.T) {
 	w := newWorld(t, "classLabel: rollout", 1)
-	for i := range 3 * MaxClasses {
+	for i := range 3 * classes.Max {
 		w.pool.Update([]scheduling.EndpointSpec{{Address: address(i), Labels: map[string]string{"rollout": address(i)}}})
 		w.predict(0)
 	}
-	if n, _ := w.plugin.known.count(); n > MaxClasses+1 {
-		t.Errorf("%d classes, want at most %d", n, MaxClasses+1)
+	if n := w.plugin.known.classes.Len(); n > classes.Max+1 {
+		t.Errorf("%d classes, want at most %d", n, classes.Max+1)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluice-epp/sluice/load/steps"
 )
 
 // work is what one endpoint has before it, as far as this process has sent it. It is guarded by knowledge.mu, but for the step
@@ -142,8 +144,6 @@ type stepClock struct {
 }
 
 const (
-	// sameStep is how far apart pieces of one step's answers may come.
-	sameStep = time.Millisecond
 	// stillSteps is what a pause may last at most between two steps of an engine that is at work.
 	stillSteps = time.Second
 	// stepShare is by what part of it the median moves at a step. Steps that only decode are by far the most.
@@ -154,7 +154,7 @@ const (
 func (s *stepClock) tick(now time.Duration) {
 	last := s.last.Load()
 	d := now - time.Duration(last)
-	if last != 0 && d < sameStep {
+	if last != 0 && d < steps.Same {
 		return
 	}
 	if !s.last.CompareAndSwap(last, int64(now)) || last == 0 || d > stillSteps {

@@ -31,7 +31,7 @@ func newQueue(throughput, ahead, base float64) *queue {
 func TestFindsTheRatesOfAnyDeployment(t *testing.T) {
 	for _, throughput := range []float64{743, 3000, 15928, 27261} {
 		for _, ahead := range []float64{0.5, 0.9} {
-			c, q := newClass("", 1000./15928), newQueue(throughput, ahead, 30)
+			c, q := newClass(1000./15928), newQueue(throughput, ahead, 30)
 			for range 200 {
 				c.learn(q.sample())
 			}
@@ -48,7 +48,7 @@ func TestFindsTheRatesOfAnyDeployment(t *testing.T) {
 }
 
 func TestFollowsAShift(t *testing.T) {
-	c, q := newClass("", 1000./15928), newQueue(15928, 0.8, 30)
+	c, q := newClass(1000./15928), newQueue(15928, 0.8, 30)
 	for range 500 {
 		c.learn(q.sample())
 	}
@@ -63,7 +63,7 @@ func TestFollowsAShift(t *testing.T) {
 
 // One sample, however strange, is one sample.
 func TestOneOutlierMovesLittle(t *testing.T) {
-	c, q := newClass("", 1000./15928), newQueue(15928, 0.8, 30)
+	c, q := newClass(1000./15928), newQueue(15928, 0.8, 30)
 	for range 300 {
 		c.learn(q.sample())
 	}
@@ -83,7 +83,7 @@ func TestOneOutlierMovesLittle(t *testing.T) {
 
 // Where all requests are alike their terms cannot be told apart. The rates must stay near each other and explain what is seen.
 func TestRequestsThatAreAllAlike(t *testing.T) {
-	c := newClass("", 1000./15928)
+	c := newClass(1000. / 15928)
 	for range 1000 {
 		c.learn(vector{1, 0, 400}, 55)
 	}
@@ -100,7 +100,7 @@ func TestRequestsThatAreAllAlike(t *testing.T) {
 
 // A wait that grows with anything but tokens is not blamed on them: a token ahead never counts for more than an own one.
 func TestWaitsThatAreNotOfTokens(t *testing.T) {
-	c, random := newClass("", 1000./15928), rand.New(rand.NewPCG(3, 4))
+	c, random := newClass(1000./15928), rand.New(rand.NewPCG(3, 4))
 	for range 500 {
 		ahead := 100 * random.Float64()
 		c.learn(vector{1, ahead, 400}, 50+ahead*100)
@@ -141,7 +141,7 @@ func TestFewSlowRequestsDoNotMakeTokensCostNothing(t *testing.T) {
 	for _, tc := range []struct {
 		own, ms, share float64
 	}{{50, 1000, 0.01}, {1, 300, 0.05}, {1, 300, 0.02}, {1, 1000, 0.003}, {500, 2000, 0.02}, {0, 5000, 0.1}, {50, 5000, 0.3}, {8000, 1, 0.1}} {
-		c, random := newClass("", 1000./15928), rand.New(rand.NewPCG(7, 8))
+		c, random := newClass(1000./15928), rand.New(rand.NewPCG(7, 8))
 		for range 3000 {
 			own := 500 + 8000*random.Float64()
 			x, y := vector{1, 0, own}, 20+own/15.928
@@ -184,7 +184,7 @@ func TestOneAnswerSaysLittle(t *testing.T) {
 // Whatever comes, coefficients are numbers, not negative, and in their order.
 func TestFitsStaySane(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		c := newClass("", rapid.SampledFrom([]float64{0.001, 0.06, 10}).Draw(rt, "prior"))
+		c := newClass(rapid.SampledFrom([]float64{0.001, 0.06, 10}).Draw(rt, "prior"))
 		positive := rapid.Float64Range(0, 1e12)
 		for range rapid.IntRange(1, 100).Draw(rt, "samples") {
 			x := vector{1, positive.Draw(rt, "ahead"), positive.Draw(rt, "own")}

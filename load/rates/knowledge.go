@@ -1,27 +1,20 @@
 package rates
 
 import (
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-epp/sluice/load/classes"
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
-// MaxClasses is how many classes of endpoints are told apart at a time; further ones are learnt together.
-const MaxClasses = 32
-
 // knowledge is what has been learnt. It outlives the plugin that made it: the one of the next configuration takes it over.
 type knowledge struct {
-	prior      float64 // ms per token
-	classLabel string
-	endpoints  scheduling.Instances[endpoint]
-	busy       utilisation
-	decode     decodes
-
-	mu      sync.Mutex
-	classes map[string]*class
+	endpoints scheduling.Instances[endpoint]
+	classes   *classes.Set[class]
+	busy      utilisation
+	decode    decodes
 
 	samples, decodeSamples atomic.Uint64
 	skipped                [skips]atomic.Uint64
@@ -36,7 +29,6 @@ type endpoint struct {
 
 // class is what endpoints of one kind have in common: how long a request takes to its first token.
 type class struct {
-	name  string
 	mu    sync.Mutex
 	fit   fit
 	known atomic.Pointer[scheduling.LearntRates]
@@ -55,8 +47,8 @@ const priorBaseMs = 20
 // newClass begins with one rate for all tokens. A token ahead never counts for more than one of the request's own: it is computed
 // just so, or partly done already, and where an engine makes requests wait for other reasons than prefill that is not the
 // tokens' doing.
-func newClass(name string, perToken float64) *class {
-	c := &class{name: name, fit: fit{
+func newClass(perToken float64) *class {
+	c := &class{fit: fit{
 		prior: vector{priorBaseMs, perToken, perToken}, ridge: vector{1, 4, 4}, scaled: true, least: ttftAhead, most: ttftOwn,
 	}}
 	c.fit.theta = c.fit.prior
@@ -139,56 +131,9 @@ func (d *decodes) publish() {
 func (k *knowledge) of(e *scheduling.Endpoint) *endpoint {
 	known := &k.endpoints.Take(e).Value
 	if known.class.Load() == nil {
-		k.classify(known, e)
+		known.class.Store(k.classes.Of(e))
 	}
 	return known
-}
-
-// classify gives an endpoint its class, which is another one when its label has changed.
-func (k *knowledge) classify(known *endpoint, e *scheduling.Endpoint) {
-	name := k.nameOf(e)
-	if c := known.class.Load(); c != nil && c.name == name {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	c := k.classes[name]
-	if c == nil && len(k.classes) >= MaxClasses {
-		name = "" // learnt together with others, until there is room
-		c = k.classes[name]
-	}
-	if c == nil {
-		c = newClass(name, k.prior)
-		k.classes[name] = c
-	}
-	known.class.Store(c)
-}
-
-// nameOf is the name of an endpoint's class.
-func (k *knowledge) nameOf(e *scheduling.Endpoint) string {
-	return e.Engine + "\x00" + e.Labels[k.classLabel]
-}
-
-// dropUnused makes room where endpoints of other classes came and went: with a class for each rollout, say.
-func (k *knowledge) dropUnused(s *scheduling.Snapshot) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.classes) < MaxClasses {
-		return
-	}
-	used := map[string]bool{}
-	for _, e := range s.Endpoints {
-		if e != nil {
-			used[k.nameOf(e)] = true
-		}
-	}
-	maps.DeleteFunc(k.classes, func(name string, _ *class) bool { return !used[name] })
-}
-
-func (k *knowledge) classCount() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.classes)
 }
 
 // rates are an endpoint's at a moment.

@@ -130,6 +130,6 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 		for i, reason := range skipNames {
 			send(m.skipped, prometheus.CounterValue, float64(p.known.skipped[i].Load()), reason)
 		}
-		send(m.classes, prometheus.GaugeValue, float64(p.known.classCount()))
+		send(m.classes, prometheus.GaugeValue, float64(p.known.classes.Len()))
 	}
 }

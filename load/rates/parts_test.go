@@ -120,7 +120,7 @@ func TestSpeedIsBounded(t *testing.T) {
 
 // TestFitIsSolvedNowAndThen: at every sample at first, and at every eighth once there are many.
 func TestFitIsSolvedNowAndThen(t *testing.T) {
-	f := newClass("", 0.06).fit
+	f := newClass(0.06).fit
 	solved := 0
 	for i := range 400 {
 		if f.add(vector{1, float64(i % 7 * 100), float64(i % 11 * 300)}, 50+float64(i%5)) && i >= 200 {

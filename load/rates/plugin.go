@@ -3,6 +3,8 @@ package rates
 import (
 	"time"
 
+	"github.com/sluice-epp/sluice/load/classes"
+	"github.com/sluice-epp/sluice/load/steps"
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
@@ -27,9 +29,8 @@ type flight struct {
 	unseen  bool      // it does not seem to be streamed: its first token has not been seen, and counts as come
 	moved   bool      // to another endpoint than the one that was picked
 	firstAt time.Duration
-	pieceAt time.Duration // when the latest piece came
-	pieces  int           // of the answer, the first token's too, that came in steps of their own
-	at      reading       // of the endpoint's meter at the first token
+	pieces  steps.Pieces // of the answer
+	at      reading      // of the endpoint's meter at the first token
 }
 
 // The reasons why nothing is learnt from a request.
@@ -72,7 +73,8 @@ func newPlugin(b *scheduling.Builder) (any, error) {
 		p.known = previous.known
 		return p, nil
 	}
-	p.known = &knowledge{prior: 1000 / params.PeakPrefillThroughput, classLabel: params.ClassLabel, classes: map[string]*class{}}
+	prior := 1000 / params.PeakPrefillThroughput // ms per token
+	p.known = &knowledge{classes: classes.New(params.ClassLabel, func() *class { return newClass(prior) })}
 	p.known.decode.begin()
 	return p, nil
 }
@@ -123,20 +125,16 @@ func (p *Plugin) FirstToken(f *scheduling.Flight, now time.Duration) {
 	if s.unseen { // counted as decoding all along
 		pending, decoding = 0, 0
 	}
-	s.first, s.unseen, s.firstAt, s.pieceAt, s.pieces = true, false, now, now, 1
+	s.first, s.unseen, s.firstAt, s.pieces.Last = true, false, now, now
 	var busier int
 	s.at, busier = s.on.meter.move(now, pending, decoding)
 	p.known.busy.move(now, busier)
 }
 
-// sameStep is how far apart pieces of one step's answers may come.
-const sameStep = time.Millisecond
-
 // Chunk counts the pieces of an answer, which are its tokens where nobody counts those.
 func (p *Plugin) Chunk(f *scheduling.Flight, now time.Duration) {
-	if s := p.flights.Of(f); s.on != nil && now-s.pieceAt >= sameStep {
-		s.pieces++
-		s.pieceAt = now
+	if s := p.flights.Of(f); s.on != nil {
+		s.pieces.Add(now)
 	}
 }
 
@@ -170,9 +168,6 @@ func (s *flight) counts() (pending, decoding int) {
 	return 1, 0
 }
 
-// leastPieces is how many pieces say how long a token takes.
-const leastPieces = 4
-
 // learn learns from a request that ended well: what was cached is known by now.
 func (k *knowledge) learn(s *flight, ttft, now time.Duration, end reading, u *scheduling.Usage) {
 	own := s.own
@@ -184,8 +179,8 @@ func (k *knowledge) learn(s *flight, ttft, now time.Duration, end reading, u *sc
 		s.on.speed.add(now, ms(ttft)/expected)
 	}
 	tokens := float64(u.CompletionTokens) / s.choices // which are generated side by side
-	if u.CompletionTokens < 0 && s.pieces > leastPieces {
-		tokens = float64(s.pieces)
+	if u.CompletionTokens < 0 && s.pieces.Known() {
+		tokens = float64(1 + s.pieces.Count)
 	}
 	if took := ms(now - s.firstAt); tokens > 1 && took > 0 {
 		k.decodeSamples.Add(1)
@@ -221,10 +216,10 @@ func (p *Plugin) SnapshotChanged(s *scheduling.Snapshot) {
 			k.busy.move(0, in.Value.meter.leave())
 		}
 	}
-	k.dropUnused(s)
+	k.classes.Follow(s)
 	for i, in := range now {
 		if in != nil && i < len(s.Endpoints) && s.Endpoints[i] != nil {
-			k.classify(&in.Value, s.Endpoints[i])
+			in.Value.class.Store(k.classes.Of(s.Endpoints[i]))
 		}
 	}
 	k.busy.resize(s.Len())

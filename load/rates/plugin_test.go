@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/sluice-epp/sluice/load/classes"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/scheduling/schedtest"
 )
@@ -369,7 +370,7 @@ func TestReloadKeepsWhatIsLearnt(t *testing.T) {
 }
 
 func TestClassesAreBounded(t *testing.T) {
-	specs := make([]scheduling.EndpointSpec, 2*MaxClasses)
+	specs := make([]scheduling.EndpointSpec, 2*classes.Max)
 	for i := range specs {
 		specs[i] = scheduling.EndpointSpec{
 			Address: "10.0.1." + strings.Repeat("1", 1+i%2) + ":" + string(rune('1'+i/10%9)) + string(rune('0'+i%10)) + "00",
@@ -377,20 +378,20 @@ func TestClassesAreBounded(t *testing.T) {
 		}
 	}
 	w := newWorld(t, "classLabel: gpu", specs...)
-	if n := w.plugin.known.classCount(); n != MaxClasses+1 {
-		t.Errorf("%d classes, want %d and one for the rest", n, MaxClasses)
+	if n := w.plugin.known.classes.Len(); n != classes.Max+1 {
+		t.Errorf("%d classes, want %d and one for the rest", n, classes.Max)
 	}
 }
 
 // TestC24_ClassesOfEnginesThatWent: with a class for each rollout, those that went make room, and none is learnt with others.
 func TestC24_ClassesOfEnginesThatWent(t *testing.T) {
 	w := newWorld(t, "classLabel: version", endpoints(1)...)
-	for i := range 3 * MaxClasses {
+	for i := range 3 * classes.Max {
 		w.pool.Update([]scheduling.EndpointSpec{{
 			Address: "10.0.0.1:8000", UID: strings.Repeat("u", i+1), Labels: map[string]string{"version": strings.Repeat("v", i+1)},
 		}})
-		if n := w.plugin.known.classCount(); n > MaxClasses || w.plugin.known.classes[""] != nil {
-			t.Fatalf("rollout %d: %d classes, learnt with others: %v", i, n, w.plugin.known.classes[""] != nil)
+		if n := w.plugin.known.classes.Len(); n > classes.Max || w.plugin.known.classes.Full() {
+			t.Fatalf("rollout %d: %d classes, learnt with others: %v", i, n, w.plugin.known.classes.Full())
 		}
 		w.serve(0, 1, time.Second, good(1000, 0, 2))
 		if l := w.rates(0); l.Confidence == 0 {
