@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-epp/sluice/cache/kvevents"
 	"github.com/sluice-epp/sluice/cache/kvevents/cursor"
 	"github.com/sluice-epp/sluice/cache/kvevents/wire"
+	"github.com/sluice-epp/sluice/cache/precise"
 	"github.com/sluice-epp/sluice/load/metrics"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/sim"
@@ -93,7 +94,7 @@ func (v *View) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // Follow makes an index hear an engine's KV events. It is a precise.Follower.
-func (v *View) Follow(e *scheduling.Endpoint, _ kvevents.Config, _ kvevents.Options, open func(rank int) kvevents.Sink) *Feed {
+func (v *View) Follow(e *scheduling.Endpoint, _ kvevents.Config, _ kvevents.Options, open func(rank int) kvevents.Sink) precise.Feed {
 	sink := open(0)
 	if !v.fleet.config.Sight.Unheard {
 		sink.State(cursor.Live)

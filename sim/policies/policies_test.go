@@ -11,8 +11,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-epp/sluice/cache/blockhash"
-	"github.com/sluice-epp/sluice/cache/kvevents"
-	"github.com/sluice-epp/sluice/cache/precise"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server"
 	"github.com/sluice-epp/sluice/server/config"
@@ -33,9 +31,7 @@ func opener(v *fleet.View) policies.Open {
 		}
 		types := server.Plugins(server.Environment{
 			Now: v.Now, Logger: slog.New(slog.DiscardHandler), Engines: v.Engines(), HashSeed: blockhash.SeedOf("test"), Transport: v,
-			Follow: func(e *scheduling.Endpoint, c kvevents.Config, o kvevents.Options, open func(int) kvevents.Sink) precise.Feed {
-				return v.Follow(e, c, o, open)
-			},
+			Follow: v.Follow,
 		})
 		return f.Build(append(types, more...), nil)
 	}

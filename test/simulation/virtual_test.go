@@ -7,9 +7,6 @@ import (
 	"time"
 
 	"github.com/sluice-epp/sluice/cache/blockhash"
-	"github.com/sluice-epp/sluice/cache/kvevents"
-	"github.com/sluice-epp/sluice/cache/precise"
-	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server"
 	"github.com/sluice-epp/sluice/server/config"
 	"github.com/sluice-epp/sluice/sim"
@@ -62,9 +59,7 @@ func repeat(p sim.Params) []sim.Params {
 func newPicker(v *fleet.View, path string) (fleet.Picker, error) {
 	types := server.Plugins(server.Environment{
 		Now: v.Now, Logger: slog.New(slog.DiscardHandler), Engines: v.Engines(), HashSeed: blockhash.SeedOf("simulation"), Transport: v,
-		Follow: func(e *scheduling.Endpoint, c kvevents.Config, o kvevents.Options, open func(int) kvevents.Sink) precise.Feed {
-			return v.Follow(e, c, o, open)
-		},
+		Follow: v.Follow,
 	})
 	_, s, err := config.Open(path, nil, types)
 	if err != nil {

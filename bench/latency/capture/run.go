@@ -10,10 +10,7 @@ import (
 
 	"github.com/sluice-epp/sluice/bench/latency/sample"
 	"github.com/sluice-epp/sluice/cache/blockhash"
-	"github.com/sluice-epp/sluice/cache/kvevents"
-	"github.com/sluice-epp/sluice/cache/precise"
 	"github.com/sluice-epp/sluice/load/latency"
-	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server"
 	"github.com/sluice-epp/sluice/server/config"
 	"github.com/sluice-epp/sluice/sim"
@@ -91,9 +88,7 @@ func (p *Plan) engines(t *trace.Trace) []sim.Params {
 func newPicker(v *fleet.View, rows *[]sample.Row) (fleet.Picker, error) {
 	types := append(server.Plugins(server.Environment{
 		Now: v.Now, Logger: slog.New(slog.DiscardHandler), Engines: v.Engines(), HashSeed: blockhash.SeedOf("latency"), Transport: v,
-		Follow: func(e *scheduling.Endpoint, c kvevents.Config, o kvevents.Options, open func(int) kvevents.Sink) precise.Feed {
-			return v.Follow(e, c, o, open)
-		},
+		Follow: v.Follow,
 	}), watcherType(rows))
 	text, err := Observed(config.DefaultText, typeName)
 	if err != nil {

@@ -12,8 +12,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-epp/sluice/cache/blockhash"
-	"github.com/sluice-epp/sluice/cache/kvevents"
-	"github.com/sluice-epp/sluice/cache/precise"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server"
 	"github.com/sluice-epp/sluice/server/config"
@@ -119,9 +117,7 @@ func traffic(t *testing.T, path, folder string, format decisionlog.Format, reque
 		NewPicker: func(v *fleet.View) (fleet.Picker, error) {
 			types := server.Plugins(server.Environment{
 				Now: v.Now, Logger: slog.New(slog.DiscardHandler), Engines: v.Engines(), HashSeed: blockhash.SeedOf("test"), Transport: v,
-				Follow: func(e *scheduling.Endpoint, c kvevents.Config, o kvevents.Options, open func(int) kvevents.Sink) precise.Feed {
-					return v.Follow(e, c, o, open)
-				},
+				Follow: v.Follow,
 			})
 			file, s, err := config.Open(path, nil, types)
 			if err != nil {

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/sluice-epp/sluice/cache/blockhash"
-	"github.com/sluice-epp/sluice/cache/kvevents"
-	"github.com/sluice-epp/sluice/cache/precise"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server"
 	"github.com/sluice-epp/sluice/server/config"
@@ -119,8 +117,6 @@ func (c *Candidate) picker(v *fleet.View) (fleet.Picker, error) {
 func plugins(v *fleet.View) []scheduling.PluginType {
 	return server.Plugins(server.Environment{
 		Now: v.Now, Logger: slog.New(slog.DiscardHandler), Engines: v.Engines(), HashSeed: blockhash.SeedOf("simulate"), Transport: v,
-		Follow: func(e *scheduling.Endpoint, c kvevents.Config, o kvevents.Options, open func(int) kvevents.Sink) precise.Feed {
-			return v.Follow(e, c, o, open)
-		},
+		Follow: v.Follow,
 	})
 }
