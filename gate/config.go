@@ -36,11 +36,8 @@ const (
 	DefaultPredictorPenaltyMs     = 5000
 )
 
-// Upper bounds that only a slip exceeds: a day, and a thousand times the fastest engine.
-const (
-	maxPenaltyMs  = 24 * 60 * 60 * 1000
-	maxThroughput = 1e9
-)
+// maxPenaltyMs is a day: only a slip exceeds it.
+const maxPenaltyMs = 24 * 60 * 60 * 1000
 
 // MaxPrice is the upper bound of alpha, kappa and decodePrice.
 const MaxPrice = 1000
@@ -146,9 +143,7 @@ func (p *Parameters) Validate() error {
 	check(epsilon >= 0 && epsilon <= 1, "explorationProbability", "from 0 to 1", epsilon)
 	check(penalty >= 0 && penalty <= maxPenaltyMs, "maxTTFTPenaltyMs",
 		fmt.Sprintf("from 0 (no bound) to %d", maxPenaltyMs), penalty)
-	check(p.PeakPrefillThroughput > 0 && p.PeakPrefillThroughput <= maxThroughput, "peakPrefillThroughput",
-		fmt.Sprintf("> 0 and at most %v tokens per second", maxThroughput), p.PeakPrefillThroughput)
-	return errors.Join(append(errs, p.validateChoices())...)
+	return errors.Join(append(errs, scheduling.CheckPrefillThroughput(p.PeakPrefillThroughput), p.validateChoices())...)
 }
 
 func given(v *float64, byDefault float64) float64 {

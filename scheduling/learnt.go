@@ -1,5 +1,7 @@
 package scheduling
 
+import "fmt"
+
 // LearntRates are what work costs on one endpoint, as far as it is known: constants at first, measurements as they come.
 type LearntRates struct {
 	// PrefillMsPerToken is how long an uncached prompt token takes to compute, in ms; positive.
@@ -13,6 +15,17 @@ type LearntRates struct {
 // DefaultPrefillThroughput is what an endpoint is taken to prefill where nothing is known, in tokens per second: the
 // measured peak of Qwen3-32B on two H100 (tensor parallel).
 const DefaultPrefillThroughput = 15928
+
+// MaxPrefillThroughput is a thousand times the fastest engine, in tokens per second: a larger value is a slip.
+const MaxPrefillThroughput = 1e9
+
+// CheckPrefillThroughput reports a parameter peakPrefillThroughput, in tokens per second, that cannot be.
+func CheckPrefillThroughput(v float64) error {
+	if v > 0 && v <= MaxPrefillThroughput { // false for NaN too
+		return nil
+	}
+	return fmt.Errorf("parameters.peakPrefillThroughput: must be > 0 and at most %v tokens per second, got %v", float64(MaxPrefillThroughput), v)
+}
 
 // FixedRates are those of an endpoint that prefills so many tokens per second, where nothing else is known.
 func FixedRates(throughput float64) LearntRates {

@@ -35,19 +35,12 @@ func DefaultParameters() Parameters {
 	return Parameters{SLOBufferFactor: 1, StreamingMode: true, PeakPrefillThroughput: scheduling.DefaultPrefillThroughput}
 }
 
-// The largest values that are no slip: a thousand times the fastest engine, and ten times what was asked for.
-const (
-	maxThroughput = 1e9
-	maxBuffer     = 10
-)
+// maxBuffer is ten times what was asked for: a larger value is a slip.
+const maxBuffer = 10
 
 // Validate reports every parameter that is out of range.
 func (p Parameters) Validate() error {
-	var errs []error
-	if !(p.PeakPrefillThroughput > 0 && p.PeakPrefillThroughput <= maxThroughput) {
-		errs = append(errs, fmt.Errorf("parameters.peakPrefillThroughput: must be > 0 and at most %v tokens per second, got %v",
-			float64(maxThroughput), p.PeakPrefillThroughput))
-	}
+	errs := []error{scheduling.CheckPrefillThroughput(p.PeakPrefillThroughput)}
 	if !(p.SLOBufferFactor > 0 && p.SLOBufferFactor <= maxBuffer) {
 		errs = append(errs, fmt.Errorf("parameters.sloBufferFactor: must be > 0 and at most %d, got %v", maxBuffer, p.SLOBufferFactor))
 	}

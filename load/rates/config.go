@@ -1,9 +1,6 @@
 package rates
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
@@ -30,17 +27,9 @@ func DefaultParameters() Parameters {
 	return Parameters{PeakPrefillThroughput: DefaultPeakPrefillThroughput}
 }
 
-// maxThroughput is a thousand times the fastest engine: a larger value is a slip.
-const maxThroughput = 1e9
-
 // Validate reports every parameter that is out of range.
 func (p Parameters) Validate() error {
-	var errs []error
-	if !(p.PeakPrefillThroughput > 0 && p.PeakPrefillThroughput <= maxThroughput) {
-		errs = append(errs, fmt.Errorf("parameters.peakPrefillThroughput: must be > 0 and at most %v tokens per second, got %v",
-			float64(maxThroughput), p.PeakPrefillThroughput))
-	}
-	return errors.Join(errs...)
+	return scheduling.CheckPrefillThroughput(p.PeakPrefillThroughput)
 }
 
 // Type describes the plugin. It is what produces LearntRates and PoolPressure where nothing else does.
