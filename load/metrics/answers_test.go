@@ -8,13 +8,28 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// talk answers each request of a connection with some pieces, with a pause before each further one; a nil answer closes the
-// connection.
-func talk(t *testing.T, answer func(nth int) []string) (url string) {
+// talker is a server whose answers are written out.
+type talker struct {
+	url string
+
+	mu   sync.Mutex
+	last talk // that of the last request
+}
+
+// talk is one connection.
+type talk struct {
+	conn net.Conn
+	over chan struct{} // closed when the other side is gone, or nothing more is answered
+}
+
+// newTalker answers each request of a connection with some pieces, with a pause before each further one, so that they mostly
+// arrive one by one: nothing hangs on it. A nil answer closes the connection.
+func newTalker(t *testing.T, answer func(nth int) []string) *talker {
 	t.Helper()
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -24,6 +39,7 @@ func talk(t *testing.T, answer func(nth int) []string) (url string) {
 	var all sync.WaitGroup
 	t.Cleanup(func() { l.Close(); all.Wait() })
 	ctx := t.Context() // over before the cleanup
+	s := &talker{url: "http://" + l.Addr().String()}
 	all.Go(func() {
 		for {
 			conn, err := l.Accept()
@@ -31,25 +47,29 @@ func talk(t *testing.T, answer func(nth int) []string) (url string) {
 				return
 			}
 			context.AfterFunc(ctx, func() { conn.Close() })
-			all.Go(func() { talkOn(conn, answer) })
+			all.Go(func() { s.talk(talk{conn, make(chan struct{})}, answer) })
 		}
 	})
-	return "http://" + l.Addr().String()
+	return s
 }
 
-func talkOn(conn net.Conn, answer func(nth int) []string) {
-	defer conn.Close()
-	in := bufio.NewReader(conn)
+func (s *talker) talk(with talk, answer func(nth int) []string) {
+	defer close(with.over)
+	defer with.conn.Close()
+	in := bufio.NewReader(with.conn)
 	for n := 0; ; n++ {
 		if _, err := http.ReadRequest(in); err != nil {
 			return
 		}
+		s.mu.Lock()
+		s.last = with
+		s.mu.Unlock()
 		pieces := answer(n)
 		for i, piece := range pieces {
 			if i > 0 {
 				time.Sleep(20 * time.Millisecond)
 			}
-			if _, err := io.WriteString(conn, piece); err != nil {
+			if _, err := io.WriteString(with.conn, piece); err != nil {
 				return
 			}
 		}
@@ -59,58 +79,94 @@ func talkOn(conn net.Conn, answer func(nth int) []string) {
 	}
 }
 
+// add says more on the connection of the last request.
+func (s *talker) add(t *testing.T, more string) talk {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := io.WriteString(s.last.conn, more); err != nil {
+		t.Fatal(err)
+	}
+	return s.last
+}
+
 // TestAnswersAsTransportReadsThem compares with net/http's client what each of four scrapes in a row makes of servers with
 // habits of their own. A page is never an older one than was asked for.
 func TestAnswersAsTransportReadsThem(t *testing.T) {
 	t.Parallel()
-	for name, answer := range map[string]func(page string, nth int) []string{
-		"continue": func(page string, _ int) []string { return []string{"HTTP/1.1 100 Continue\r\n\r\n" + whole(page)} },
-		"hints apart": func(page string, _ int) []string {
+	for name, server := range map[string]struct {
+		answer func(page string, nth int) []string
+		late   func(page string) string // said on the idle connection; nobody asked for it
+	}{
+		"continue": {answer: func(page string, _ int) []string { return []string{"HTTP/1.1 100 Continue\r\n\r\n" + whole(page)} }},
+		"hints apart": {answer: func(page string, _ int) []string {
 			return []string{"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", whole(page)}
-		},
-		"says that it timed out": func(page string, _ int) []string {
-			return []string{whole(page), "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"}
-		},
-		"answers twice": func(page string, _ int) []string { return []string{whole(page), whole(page)} },
-		"1.0": func(page string, _ int) []string {
+		}},
+		"says that it timed out": {answer: once, late: func(string) string {
+			return "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+		}},
+		"answers twice": {answer: once, late: whole},
+		"1.0": {answer: func(page string, _ int) []string {
 			return []string{"HTTP/1.0 200 OK\r\nContent-Length: 6\r\n\r\n" + page}
-		},
-		"trailers late": func(page string, _ int) []string {
+		}},
+		"trailers late": {answer: func(page string, _ int) []string {
 			return []string{fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n%x\r\n%s\r\n", len(page), page), "0\r\nX: y\r\n\r\n"}
-		},
-		"closes the second time": func(page string, nth int) []string {
+		}},
+		"closes the second time": {answer: func(page string, nth int) []string {
 			if nth > 0 {
 				return nil
 			}
-			return []string{whole(page)}
-		},
-		"elsewhere": func(string, int) []string {
+			return once(page, nth)
+		}},
+		"elsewhere": {answer: func(string, int) []string {
 			return []string{"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n"}
-		},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var mu sync.Mutex
-			page := ""
-			url := talk(t, func(nth int) []string {
-				mu.Lock()
-				defer mu.Unlock()
-				return answer(page, nth)
-			})
+			page := atomic.Pointer[string]{}
+			answer := func(nth int) []string { return server.answer(*page.Load(), nth) }
 			own, theirs := newTestNet(t), &http.Transport{DisableCompression: true}
 			t.Cleanup(theirs.CloseIdleConnections)
+			asksOwn, asksTheirs := newTalker(t, answer), newTalker(t, answer)
 			for i := range 4 {
-				mu.Lock()
-				page = fmt.Sprintf("page %d", i)
-				mu.Unlock()
-				if got, want := read(t, own, url), read(t, theirs, url); got != want {
+				now := fmt.Sprintf("page %d", i)
+				page.Store(&now)
+				if got, want := read(t, own, asksOwn.url), read(t, theirs, asksTheirs.url); got != want {
 					t.Errorf("scrape %d: %s, net/http: %s", i, got, want)
 				}
-				time.Sleep(30 * time.Millisecond) // what comes late has come
+				if server.late == nil {
+					continue
+				}
+				// The next scrape comes once both sides have what nobody asked for. net/http's reads and closes at once.
+				asksOwn.add(t, server.late(now))
+				own.hears(t)
+				<-asksTheirs.add(t, server.late(now)).over
 			}
 		})
 	}
 }
+
+// hears waits until something has come on the idle connection.
+func (n *testNet) hears(t *testing.T) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.count != 1 {
+		t.Fatalf("%d connections are kept", n.count)
+	}
+	for _, kept := range n.idle {
+		for range 1000 {
+			if !silent(kept[0].raw) {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	t.Fatal("nothing is heard")
+}
+
+func once(page string, _ int) []string { return []string{whole(page)} }
 
 func whole(page string) string {
 	return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(page), page)
@@ -136,10 +192,10 @@ func read(t *testing.T, transport http.RoundTripper, url string) string {
 func TestEndlessHints(t *testing.T) {
 	t.Parallel()
 	n := newTestNet(t)
-	url := talk(t, func(int) []string {
+	s := newTalker(t, func(int) []string {
 		return []string{"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n"}
 	})
-	if _, err := n.get(t.Context(), url); err == nil || resultOf(err, ResultOK) != ResultBroken {
+	if _, err := n.get(t.Context(), s.url); err == nil || resultOf(err, ResultOK) != ResultBroken {
 		t.Errorf("%v", err)
 	}
 }
