@@ -25,8 +25,9 @@ func (p *LatencyPrediction) PerTokenMs() (ms float64, ok bool) {
 
 func usableTime(ms float64) bool { return ms > 0 && !math.IsInf(ms, 1) }
 
-// Headroom is what a prediction leaves of an objective, each as a share of what is asked: 0.25 where the 90th percentile is a
-// quarter of the objective below it, negative where it is above it. NaN where it is not asked, or not known.
+// Headroom is by how much the 90th percentile of a prediction stays below what is asked, in ms: negative where it exceeds it, NaN
+// where it is not asked, or not predicted. It is the prediction's own figure: a producer may hold a reserve of what is asked
+// back.
 type Headroom struct{ TTFT, TPOT float64 }
 
 // Known reports whether anything that is asked can be compared.
@@ -35,22 +36,27 @@ func (h Headroom) Known() bool { return !math.IsNaN(h.TTFT) || !math.IsNaN(h.TPO
 // Negative reports whether something that is asked is predicted to be exceeded.
 func (h Headroom) Negative() bool { return h.TTFT < 0 || h.TPOT < 0 } // false for NaN
 
+// Shares are the headrooms as shares of what is asked, which compare with each other: 0.25 where a quarter of it is left.
+func (h Headroom) Shares(of LatencyObjective) (ttft, tpot float64) {
+	return h.TTFT / of.TTFTMs, h.TPOT / of.TPOTMs // NaN where it is not asked
+}
+
 // HeadroomOf is what the prediction leaves of an objective.
 func (p *LatencyPrediction) HeadroomOf(o LatencyObjective) Headroom {
 	h := Headroom{TTFT: math.NaN(), TPOT: math.NaN()}
 	if _, ok := p.FirstTokenMs(); ok && o.TTFTMs > 0 {
-		h.TTFT = share(p.TTFTHeadroomMs, o.TTFTMs)
+		h.TTFT = finiteOrNaN(p.TTFTHeadroomMs)
 	}
 	if _, ok := p.PerTokenMs(); ok && o.TPOTMs > 0 {
-		h.TPOT = share(p.TPOTHeadroomMs, o.TPOTMs)
+		h.TPOT = finiteOrNaN(p.TPOTHeadroomMs)
 	}
 	return h
 }
 
-// share is NaN where the headroom is no number that can be compared.
-func share(headroom, objective float64) float64 {
+// finiteOrNaN is NaN for what is no number that can be compared.
+func finiteOrNaN(headroom float64) float64 {
 	if math.IsInf(headroom, 0) {
 		return math.NaN()
 	}
-	return headroom / objective
+	return headroom
 }

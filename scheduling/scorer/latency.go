@@ -127,14 +127,15 @@ func (s *Latency) byHeadroom(predictions *scheduling.Column[scheduling.LatencyPr
 	known := false
 	for e := range candidates.All() {
 		h := predictions.At(e).HeadroomOf(asked)
+		ttft, tpot := h.Shares(asked)
 		switch {
 		case !h.Known():
 			scores[e] = 0
 			continue
 		case h.Negative():
-			scores[e] = max(leastScore, 0.5/(1+s.mean(max(0, -h.TTFT), max(0, -h.TPOT))))
+			scores[e] = max(leastScore, 0.5/(1+s.mean(max(0, -ttft), max(0, -tpot))))
 		default:
-			scores[e] = 0.5 + 0.5/(1+s.mean(h.TTFT, h.TPOT))
+			scores[e] = 0.5 + 0.5/(1+s.mean(ttft, tpot))
 		}
 		known = true
 	}
