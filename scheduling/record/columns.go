@@ -43,7 +43,7 @@ var codecs = map[string]codec{
 		(*decisionv1.Candidate).GetLatencyPredictions,
 		func(e *decisionv1.Candidate, m *decisionv1.LatencyPrediction) {
 			e.LatencyPredictions = append(e.LatencyPredictions, m)
-		}, predictionTo, predictionFrom),
+		}, predictionTo, PredictionFrom),
 	scheduling.DataTypeOf[scheduling.ColdRank](): column(
 		(*decisionv1.Candidate).GetColdRanks,
 		func(e *decisionv1.Candidate, m *decisionv1.ColdRank) {
@@ -158,7 +158,8 @@ func predictionTo(v scheduling.LatencyPrediction, producer string) *decisionv1.L
 	}
 }
 
-func predictionFrom(m *decisionv1.LatencyPrediction) scheduling.LatencyPrediction {
+// PredictionFrom is a prediction as a record has it.
+func PredictionFrom(m *decisionv1.LatencyPrediction) scheduling.LatencyPrediction {
 	return scheduling.LatencyPrediction{
 		TTFTMs: m.GetTtftMs(), TPOTMs: m.GetTpotMs(), Confidence: m.GetConfidence(),
 		TTFTP90Ms: m.GetTtftP90Ms(), TPOTP90Ms: m.GetTpotP90Ms(),
@@ -182,9 +183,14 @@ func readObjective(d *decisionv1.Decision, producer string, c *scheduling.Cycle,
 	}
 	for _, m := range d.GetRequest().GetLatencyObjectives() {
 		if m.GetProducer() == producer {
-			value.Set(scheduling.LatencyObjective{TTFTMs: m.GetTtftMs(), TPOTMs: m.GetTpotMs()})
+			value.Set(ObjectiveFrom(m))
 		}
 	}
+}
+
+// ObjectiveFrom is an objective as a record has it.
+func ObjectiveFrom(m *decisionv1.LatencyObjective) scheduling.LatencyObjective {
+	return scheduling.LatencyObjective{TTFTMs: m.GetTtftMs(), TPOTMs: m.GetTpotMs()}
 }
 
 // EngineMetrics is what an engine said as records have it; producer is empty where it is the only one of its kind.

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"math"
 	"time"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
@@ -41,6 +42,46 @@ func (e *Ending) Record() *decisionv1.Outcome {
 		to.TtftMs = &first
 	}
 	return to
+}
+
+// EndingFrom is Record the other way round. Times that cannot be, as records from outside may have them, are 0 for the whole and
+// none for a first token; a reason that is not known is that of a stream that went.
+func EndingFrom(o *decisionv1.Outcome) Ending {
+	e := Ending{
+		Reason: reasonFrom(o.GetReason()), Status: int(o.GetStatus()), ServedBy: o.GetServedBy(), FirstToken: -1,
+		Usage: scheduling.Usage{
+			PromptTokens: countFrom(o.PromptTokens), CachedTokens: countFrom(o.CachedTokens), CompletionTokens: countFrom(o.CompletionTokens),
+		},
+	}
+	e.Total, _ = durationFrom(o.GetTotalMs())
+	if first, ok := durationFrom(o.GetTtftMs()); ok && o.TtftMs != nil {
+		e.FirstToken = first
+	}
+	return e
+}
+
+func reasonFrom(name string) scheduling.EndReason {
+	for r := scheduling.EndComplete; r <= scheduling.EndUnseen; r++ {
+		if r.String() == name {
+			return r
+		}
+	}
+	return scheduling.EndDisconnect
+}
+
+func countFrom(n *uint64) int {
+	if n == nil || *n > math.MaxInt32 {
+		return -1
+	}
+	return int(*n)
+}
+
+func durationFrom(ms float64) (time.Duration, bool) {
+	const most = float64(math.MaxInt64 / int64(time.Millisecond) / 2)
+	if !(ms >= 0 && ms <= most) { // so that NaN is refused
+		return 0, false
+	}
+	return time.Duration(ms * float64(time.Millisecond)), true
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

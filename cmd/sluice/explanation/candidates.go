@@ -208,11 +208,21 @@ func letter(i int) string {
 	return strconv.Itoa(i + 1)
 }
 
+// times names what the predicted times are of.
+func (p *page) times() string {
+	for _, e := range p.d.GetCandidates() {
+		if l := e.GetLatencyPredictions(); len(l) > 0 && l[0].GetWholeResponse() {
+			return "response"
+		}
+	}
+	return "TTFT"
+}
+
 // engines are what the engines said of themselves.
 func (p *page) engines() {
 	columns := []display.Column{
 		{}, endpointColumn, {Head: "waiting", Right: true}, {Head: "running", Right: true}, {Head: "decoding", Right: true},
-		{Head: "KV used", Right: true}, {Head: "read", Right: true}, {Head: "TTFT", Right: true},
+		{Head: "KV used", Right: true}, {Head: "read", Right: true}, {Head: p.times(), Right: true},
 	}
 	rows := []display.Row{{Style: display.Faint, Cells: []string{"", "", "requests", "requests", "requests", "", "before", "predicted"}}}
 	for _, e := range p.ranked() {

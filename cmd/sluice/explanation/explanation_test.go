@@ -146,6 +146,22 @@ func pages(t *testing.T) map[string]string {
 	}
 	out["predicted"] = written(x, nil)
 
+	// The same with a fifth of what is asked in reserve, from a client that left in the middle of the answer.
+	for _, e := range x.Decision.Candidates {
+		l := e.LatencyPredictions[0]
+		l.TtftHeadroomMs, l.TpotHeadroomMs = 0.8*300-l.GetTtftP90Ms(), 0.8*40-l.GetTpotP90Ms()
+	}
+	x.Decision.Outcome.Reason = "disconnect"
+	out["predicted_given_up"] = written(x, nil)
+
+	// Of whole responses no first token is known, neither beforehand nor afterwards.
+	for _, e := range x.Decision.Candidates {
+		l := e.LatencyPredictions[0]
+		l.WholeResponse, l.TpotMs, l.TpotP90Ms, l.TpotHeadroomMs = true, 0, 0, 0
+	}
+	x.Decision.Outcome = &decisionv1.Outcome{Reason: "complete", Status: 200, TotalMs: 330, CompletionTokens: schedtest.Ref(uint64(100))}
+	out["predicted_response"] = written(x, nil)
+
 	out["predicted_gate"] = written(decided(t, []string{"gate", "latency-scorer", "max-score-picker"}, "{explorationProbability: 0, ttftSource: latencyPredictor}", 1,
 		foreseen(7400, 7360, 40, endpoint(1000, 90)), foreseen(1900, 100, 1800, endpoint(1200, 0))), nil)
 

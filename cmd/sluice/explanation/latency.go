@@ -5,6 +5,8 @@ import (
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	"github.com/sluice-epp/sluice/cmd/sluice/display"
+	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/scheduling/explain"
 )
 
 // latency is what is known of how long it takes, and how long it took.
@@ -31,43 +33,37 @@ func (p *page) latency() {
 
 // predicted is what was predicted of the pick and of the next best one, what was asked, and what came.
 func (p *page) predicted(e *decisionv1.Candidate) {
-	l := predictionOf(e)
-	if l == nil {
+	l, ok := explain.LatencyOf(p.d, e)
+	if !ok {
 		p.field("predicted TTFT", notYet)
 		return
 	}
 	what := "TTFT"
-	if l.GetWholeResponse() {
-		what = "response"
+	if l.Predicted.WholeResponse {
+		what = "whole" // as the outcome has it
 	}
 	p.field("predicted "+what, fmt.Sprintf("%s%s%s (confidence %s)",
-		display.Millis(l.GetTtftMs()), parts(l), below(l.GetTtftP90Ms()), display.Percent(l.GetConfidence())))
-	if l.GetTpotMs() > 0 {
-		p.field("predicted TPOT", display.Millis(l.GetTpotMs())+below(l.GetTpotP90Ms()))
+		display.Millis(l.Predicted.TTFTMs), parts(&l.Predicted), below(l.Predicted.TTFTP90Ms), display.Percent(l.Predicted.Confidence)))
+	if tpot, ok := l.Predicted.PerTokenMs(); ok {
+		p.field("predicted TPOT", display.Millis(tpot)+below(l.Predicted.TPOTP90Ms))
 	}
-	p.seen(l)
-	p.asked(l)
-	if next := p.next(); next != nil {
-		if m := predictionOf(next); m != nil {
-			p.field("beside it", fmt.Sprintf("%s on %s%s%s", display.Millis(m.GetTtftMs()), p.name(next.GetOrdinal()), parts(m), below(m.GetTtftP90Ms())))
-		}
+	p.seen("seen "+what, l.Seen.TTFTMs, l.Predicted.TTFTMs)
+	p.seen("seen TPOT", l.Seen.TPOTMs, l.Predicted.TPOTMs)
+	p.asked("asked TTFT", l.AskedTTFT(display.Millis))
+	p.asked("asked TPOT", l.AskedTPOT(display.Millis))
+	next := p.next()
+	if m, ok := explain.LatencyOf(p.d, next); ok {
+		p.field("beside it", fmt.Sprintf("%s on %s%s%s", display.Millis(m.Predicted.TTFTMs), p.name(next.GetOrdinal()), parts(&m.Predicted), below(m.Predicted.TTFTP90Ms)))
 	}
-}
-
-func predictionOf(e *decisionv1.Candidate) *decisionv1.LatencyPrediction {
-	if l := e.GetLatencyPredictions(); len(l) > 0 {
-		return l[0]
-	}
-	return nil
 }
 
 // parts are what a prediction is made of, where that is recorded.
-func parts(l *decisionv1.LatencyPrediction) string {
-	if l.GetWaitMs() == 0 && l.GetPrefillMs() == 0 {
+func parts(l *scheduling.LatencyPrediction) string {
+	if l.WaitMs == 0 && l.PrefillMs == 0 {
 		return ""
 	}
-	s := fmt.Sprintf(": %s of waiting, %s of prefill", display.Millis(l.GetWaitMs()), display.Millis(l.GetPrefillMs()))
-	if r := l.GetResidual(); r > 0 && r != 1 {
+	s := fmt.Sprintf(": %s of waiting, %s of prefill", display.Millis(l.WaitMs), display.Millis(l.PrefillMs))
+	if r := l.Residual; r > 0 && r != 1 {
 		s += fmt.Sprintf(", times %s for what such requests took more or less", display.Score(r))
 	}
 	return s
@@ -80,47 +76,17 @@ func below(p90 float64) string {
 	return "; nine of ten below " + display.Millis(p90)
 }
 
-// seen sets what came beside what was predicted. A prediction is of the endpoint that was picked.
-func (p *page) seen(l *decisionv1.LatencyPrediction) {
-	o := p.d.Outcome
-	if o == nil || o.GetServedBy() != "" {
-		return
-	}
-	took := o.TtftMs
-	if l.GetWholeResponse() {
-		total := o.GetTotalMs()
-		took = &total
-	}
-	if took != nil && l.GetTtftMs() > 0 {
-		p.field("seen", fmt.Sprintf("%s, %s times what was predicted", display.Millis(*took), display.Score(*took/l.GetTtftMs())))
-	}
-	tokens := float64(o.GetCompletionTokens()) / float64(max(1, p.d.GetRequest().GetChoices()))
-	if o.TtftMs == nil || tokens <= 1 || l.GetTpotMs() <= 0 {
-		return
-	}
-	tpot := (o.GetTotalMs() - o.GetTtftMs()) / (tokens - 1)
-	p.field("seen TPOT", fmt.Sprintf("%s, %s times what was predicted", display.Millis(tpot), display.Score(tpot/l.GetTpotMs())))
-}
-
-// asked is what the request asks, and how far the prediction stays below it.
-func (p *page) asked(l *decisionv1.LatencyPrediction) {
-	all := p.d.GetRequest().GetLatencyObjectives()
-	if len(all) == 0 {
-		return
-	}
-	if o := all[0]; o.GetTtftMs() > 0 {
-		p.field("asked TTFT", headroom(o.GetTtftMs(), l.GetTtftHeadroomMs()))
-	}
-	if o := all[0]; o.GetTpotMs() > 0 {
-		p.field("asked TPOT", headroom(o.GetTpotMs(), l.GetTpotHeadroomMs()))
+// seen sets what came beside what was predicted.
+func (p *page) seen(name string, took, predicted float64) {
+	if took > 0 {
+		p.field(name, fmt.Sprintf("%s, %s times what was predicted", display.Millis(took), display.Score(took/predicted)))
 	}
 }
 
-func headroom(asked, left float64) string {
-	if left < 0 {
-		return fmt.Sprintf("%s; the bound of nine in ten is %s above it", display.Millis(asked), display.Millis(-left))
+func (p *page) asked(name, words string) {
+	if words != "" {
+		p.field(name, words)
 	}
-	return fmt.Sprintf("%s; the bound of nine in ten is %s below it", display.Millis(asked), display.Millis(left))
 }
 
 // next is the best of those that were not picked.
