@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/scheduling/explain"
 	"github.com/sluice-epp/sluice/scheduling/record"
 	"github.com/sluice-epp/sluice/server/telemetry/span"
 )
@@ -108,7 +109,7 @@ func predictionAttributes(l *scheduling.LatencyPrediction, asked scheduling.Late
 			all = append(all, key.Float64(value))
 		}
 	}
-	first := !l.WholeResponse
+	first, spare := !l.WholeResponse, l.HeadroomOf(asked)
 	add(!first, span.ResponseMs, l.TTFTMs)
 	add(first, span.FirstTokenMs, l.TTFTMs)
 	add(first && l.TTFTP90Ms > 0, span.FirstTokenP90, l.TTFTP90Ms)
@@ -119,9 +120,26 @@ func predictionAttributes(l *scheduling.LatencyPrediction, asked scheduling.Late
 	add(parts, span.Residual, l.Residual)
 	add(true, span.Confidence, l.Confidence)
 	add(asked.TTFTMs > 0, span.AskedFirst, asked.TTFTMs)
-	add(asked.TTFTMs > 0, span.SpareFirst, l.TTFTHeadroomMs)
+	add(true, span.SpareFirst, spare.TTFT)
 	add(asked.TPOTMs > 0, span.AskedPerToken, asked.TPOTMs)
-	add(asked.TPOTMs > 0, span.SparePerToken, l.TPOTHeadroomMs)
+	add(true, span.SparePerToken, spare.TPOT)
+	return all
+}
+
+// seenAttributes are what came of what was predicted, where it compares.
+func seenAttributes(l *scheduling.LatencyPrediction, end *record.Ending, choices int) []attribute.KeyValue {
+	seen := explain.SeenOf(l, end, choices)
+	var all []attribute.KeyValue
+	if seen.TTFTMs > 0 {
+		key := span.SeenFirst
+		if l.WholeResponse {
+			key = span.SeenResponse
+		}
+		all = append(all, key.Float64(seen.TTFTMs))
+	}
+	if seen.TPOTMs > 0 {
+		all = append(all, span.SeenPerToken.Float64(seen.TPOTMs))
+	}
 	return all
 }
 

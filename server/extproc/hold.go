@@ -83,7 +83,8 @@ func (st *stream) hold() {
 	st.flight = nil
 	outcome := scheduling.Outcome{Reason: scheduling.EndUnseen, Status: st.response.status, Usage: scheduling.UnknownUsage}
 	s.cfg.Observer.Noted(NoteHeld)
-	st.spans.ended(f, outcome)
+	first := st.response.firstTokenSince(f.PickedAt)
+	st.spans.ended(f, outcome, first, s.cfg.Now()-f.PickedAt, st.request.Choices)
 	s.sayHeld.Do(func() {
 		if s.cfg.EndStream != EndAfterResponse {
 			return // it was asked for
@@ -96,9 +97,7 @@ func (st *stream) hold() {
 	if s.cfg.Hold != nil {
 		prefill, total = s.cfg.Hold(f)
 	}
-	first := time.Duration(-1)
-	if st.response.firstTokenAt > 0 {
-		first = st.response.firstTokenAt - f.PickedAt
+	if first >= 0 {
 		prefill, total = 0, total-prefill
 	}
 	s.holds.add(f, prefill, total, func() { f.FirstToken(s.cfg.Now()) }, func() {

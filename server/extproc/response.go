@@ -36,6 +36,14 @@ func (r *responseSide) usage() scheduling.Usage {
 	return r.reader.Usage()
 }
 
+// firstTokenSince is the time from a pick to the first token; negative where none was seen.
+func (r *responseSide) firstTokenSince(picked time.Duration) time.Duration {
+	if r.firstTokenAt == 0 {
+		return -1
+	}
+	return r.firstTokenAt - picked
+}
+
 // promptTokens is the first prompt's token ids, where the client asked for them and the engine gave them.
 func (r *responseSide) promptTokens() []uint32 {
 	if r.ids == nil {

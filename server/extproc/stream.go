@@ -216,13 +216,10 @@ func (st *stream) release(reason scheduling.EndReason) {
 	outcome := scheduling.Outcome{
 		Reason: reason, Status: st.response.status, Usage: st.response.usage(), PromptTokens: st.response.promptTokens(),
 	}
-	first := time.Duration(-1)
-	if st.response.firstTokenAt > 0 {
-		first = st.response.firstTokenAt - f.PickedAt
-	}
+	first := st.response.firstTokenSince(f.PickedAt)
 	defer st.dropIDs()
 	defer f.Done(outcome, now) // whatever the observer does
-	st.spans.ended(f, outcome)
+	st.spans.ended(f, outcome, first, now-f.PickedAt, st.request.Choices)
 	st.server.cfg.Observer.Ended(f, outcome, first, now-f.PickedAt)
 }
 

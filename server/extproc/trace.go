@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/scheduling/record"
 	"github.com/sluice-epp/sluice/server/telemetry/span"
 )
 
@@ -166,8 +167,9 @@ func (s *spans) firstToken() {
 	s.since = now
 }
 
-// ended tells how a picked request ended.
-func (s *spans) ended(f *scheduling.Flight, o scheduling.Outcome) {
+// ended tells how a picked request ended. The times are since the pick, first negative where no first token was seen; choices are
+// the answers that were asked for.
+func (s *spans) ended(f *scheduling.Flight, o scheduling.Outcome, first, total time.Duration, choices int) {
 	if s.request == nil || s.since.IsZero() {
 		return
 	}
@@ -186,9 +188,11 @@ func (s *spans) ended(f *scheduling.Flight, o scheduling.Outcome) {
 			attributes = append(attributes, count.key.Int(count.n))
 		}
 	}
-	if f.Endpoint != f.Picks[0] {
-		attributes = append(attributes, span.ServedBy.String(f.Endpoint.Address))
+	end := record.EndingOf(f, o, first, total)
+	if end.ServedBy != "" {
+		attributes = append(attributes, span.ServedBy.String(end.ServedBy))
 	}
+	attributes = append(attributes, seenAttributes(&f.Predicted, &end, choices)...)
 	s.request.SetAttributes(attributes...)
 	if o.Status >= 400 {
 		s.failed(o.Status, strconv.Itoa(o.Status))

@@ -44,7 +44,13 @@ func newTraced(t *testing.T, o options) *traced {
 	t.Helper()
 	recorder := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
-	o.configure = func(c *Config) { c.Tracer, c.FollowTraces = provider.Tracer("test"), true }
+	further := o.configure
+	o.configure = func(c *Config) {
+		c.Tracer, c.FollowTraces = provider.Tracer("test"), true
+		if further != nil {
+			further(c)
+		}
+	}
 	return &traced{bench: newBench(t, o), recorder: recorder}
 }
 
@@ -362,7 +368,10 @@ func TestMeaningsAreComplete(t *testing.T) {
 	c.echo(usageChunk, true)
 	c.noAnswer()
 	request, children := b.spans(t)
-	spans, attributes := map[string]bool{}, map[string]bool{string(span.ErrorType): true, string(span.ResponseMs): true} // they have tests of their own
+	spans, attributes := map[string]bool{}, map[string]bool{}
+	for _, key := range []attribute.Key{span.ErrorType, span.ResponseMs, span.SeenFirst, span.SeenPerToken, span.SeenResponse} {
+		attributes[string(key)] = true // they have tests of their own
+	}
 	for _, s := range append(children, request) {
 		spans[s.Name()] = true
 		for key := range valuesOf(s) {
@@ -420,7 +429,7 @@ func TestUnrecordedSpansAllocateNothing(t *testing.T) {
 			s.decided(nil, nil)
 			s.responseBegun(200)
 			s.firstToken()
-			s.ended(nil, scheduling.Outcome{})
+			s.ended(nil, scheduling.Outcome{}, -1, 0, 1)
 			s.refused(nil)
 			s.end()
 		}); n > tc.most {
