@@ -21,7 +21,7 @@ type Parameters struct {
 	// SLOBufferFactor multiplies a request's latency objectives before the headroom is computed: below 1 keeps a reserve.
 	SLOBufferFactor float64 `yaml:"sloBufferFactor"`
 	// StreamingMode says that clients stream their answers: what is predicted is the time to the first token. Where it is false it
-	// is the time to the end of the whole response, as where nobody streams.
+	// is the time to the end of the whole response, as where nobody streams, and a file without a profile gets the one by cost.
 	StreamingMode bool `yaml:"streamingMode"`
 	// ClassLabel is a label of endpoints; those with the same value of it, and the same engine, are taken to be alike. Empty: all of
 	// an engine are.

@@ -191,13 +191,19 @@ func (p *parsing) predicts() bool {
 	if i < 0 || slices.ContainsFunc(p.plugins, func(pl plugin) bool { return pl.kind == costScorerType }) {
 		return false
 	}
-	streams := p.plugins[i].parameter("streamingMode")
-	return streams == nil || streams.String() != "false"
+	streams := true
+	pl := p.plugins[i]
+	if node := pl.parameter(streamingKey); node != nil {
+		// What is wrong with the value is said when the plugin reads its parameters.
+		p.decoder(p.document).decode(pl.at.path+".parameters."+streamingKey, node, reflect.ValueOf(&streams).Elem())
+	}
+	return streams
 }
 
 const (
 	predictorType  = "predicted-latency-producer"
 	costScorerType = "prefill-cost-scorer"
+	streamingKey   = "streamingMode"
 )
 
 // profilePlugins are the plugins of a built-in configuration's profile, with their parameters. It is part of the binary and

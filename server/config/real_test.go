@@ -22,10 +22,8 @@ func realTypes() []scheduling.PluginType {
 }
 
 func environment(name string) (string, bool) {
-	if name == "MODEL_NAME" {
-		return "meta-llama/Llama-3.1-8B", true
-	}
-	return "", false
+	value, ok := map[string]string{"MODEL_NAME": "meta-llama/Llama-3.1-8B", "FALSE": "false"}[name]
+	return value, ok
 }
 
 func file(t *testing.T, text string) string {
@@ -104,13 +102,26 @@ func TestPluginListsOfTheDesignWithRealPlugins(t *testing.T) {
 			t.Errorf("%q is not supplied:\n%s", want, report)
 		}
 	}
+	const costs = "pluginRef: prefill-cost-scorer"
 	for name, text := range map[string]string{
 		"nobody's first token is predicted": "plugins:\n- {type: predicted-latency-producer, parameters: {streamingMode: false}}\n",
+		"as the environment has it":         "plugins:\n- {type: predicted-latency-producer, parameters: {streamingMode: \"${FALSE}\"}}\n",
+		"as the default of a variable":      "plugins:\n- {type: predicted-latency-producer, parameters: {streamingMode: \"${SM:-false}\"}}\n",
+		"as another place has it":           "plugins:\n- {type: inflight-load-producer, parameters: {addEstimatedOutputTokens: &no false}}\n- {type: predicted-latency-producer, parameters: {streamingMode: *no}}\n",
 		"the scorer is another one":         "plugins:\n- type: predicted-latency-producer\n- {type: prefill-cost-scorer, parameters: {alpha: 2}}\n",
 	} {
-		if report := check(t, text); !strings.Contains(report, "pluginRef: prefill-cost-scorer") || strings.Contains(report, "latency-scorer") {
+		if report := check(t, text); !strings.Contains(report, costs) || strings.Contains(report, "latency-scorer") {
 			t.Errorf("%s, and requests do not go by cost:\n%s", name, report)
 		}
+	}
+	for _, value := range []string{"true", `"${SM:-true}"`, "null"} {
+		text := "plugins:\n- {type: predicted-latency-producer, parameters: {streamingMode: " + value + "}}\n"
+		if report := check(t, text); strings.Contains(report, costs) || !strings.Contains(report, "pluginRef: latency-scorer") {
+			t.Errorf("streamingMode: %s, and requests do not go by predicted latency:\n%s", value, report)
+		}
+	}
+	if got := faults(t, "plugins:\n- {type: predicted-latency-producer, parameters: {streamingMode: perhaps}}\n"); strings.Count(got, "\n") > 0 || !strings.Contains(got, "streamingMode: must be true or false") {
+		t.Errorf("got %s", got)
 	}
 }
 
