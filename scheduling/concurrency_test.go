@@ -119,7 +119,7 @@ func oneRequest(t *testing.T, s *scheduling.Scheduler, p *scheduling.Pool, id ui
 		return fmt.Errorf("request %d was placed on %s, which its snapshot does not offer", id, f.Endpoint.Address)
 	}
 	if id%3 == 0 {
-		f.Served(p.Snapshot().ByAddress("10.0.0.1:8000"))
+		f.Served(p.Snapshot().ByAddress("10.0.0.1:8000"), f.PickedAt)
 	}
 	if id%2 == 0 {
 		f.FirstToken(time.Duration(id))

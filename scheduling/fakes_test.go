@@ -200,7 +200,7 @@ func (p *counter) release(f *scheduling.Flight) {
 func (*counter) Committed(*scheduling.Cycle, *scheduling.Flight) {}
 func (*counter) FirstToken(*scheduling.Flight, time.Duration)    {}
 func (p *counter) Done(f *scheduling.Flight, _ time.Duration)    { p.release(f) }
-func (p *counter) Moved(f *scheduling.Flight, _ *scheduling.Endpoint) {
+func (p *counter) Moved(f *scheduling.Flight, _ *scheduling.Endpoint, _ time.Duration) {
 	p.release(f)
 	p.add(f, 1)
 }
@@ -248,7 +248,7 @@ func (j *journal) FirstToken(f *scheduling.Flight, now time.Duration) {
 	j.note("first token %s at %v", f.Endpoint.Address, now)
 }
 
-func (j *journal) Moved(f *scheduling.Flight, from *scheduling.Endpoint) {
+func (j *journal) Moved(f *scheduling.Flight, from *scheduling.Endpoint, _ time.Duration) {
 	j.note("moved %s to %s", from.Address, f.Endpoint.Address)
 }
 

@@ -132,14 +132,14 @@ func (f *Flight) SeenFirstToken() bool { return f.phase >= flightFirstToken }
 
 // Served tells the followers which endpoint the proxy reported. It does nothing when that is the endpoint already
 // charged, or after Done.
-func (f *Flight) Served(e *Endpoint) {
+func (f *Flight) Served(e *Endpoint, now time.Duration) {
 	if f.phase == flightDone || e == nil || (e.Ordinal == f.Endpoint.Ordinal && e.Generation == f.Endpoint.Generation) {
 		return
 	}
 	from := f.Endpoint
 	f.Endpoint = e
 	for _, m := range f.scheduler.movers {
-		m.Moved(f, from)
+		m.Moved(f, from, now)
 	}
 }
 

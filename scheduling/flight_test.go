@@ -73,7 +73,7 @@ func TestNothingFollowsDone(t *testing.T) {
 	checkLines(t, &lines, "early done 10.0.0.1:8000 at 1s: disconnect 0", "late done 10.0.0.1:8000 at 1s: disconnect 0")
 	f.Done(scheduling.Outcome{Reason: scheduling.EndComplete, Status: 200}, 2*time.Second)
 	f.FirstToken(2 * time.Second)
-	f.Served(snapshot.Endpoints[1])
+	f.Served(snapshot.Endpoints[1], f.PickedAt)
 	checkLines(t, &lines)
 }
 
@@ -84,12 +84,12 @@ func TestC44_ServedElsewhere(t *testing.T) {
 	p := pool(2)
 	f := takeOff(t, s, p.Snapshot())
 	lines = nil
-	f.Served(p.Snapshot().Endpoints[0]) // the one already charged
-	f.Served(nil)                       // an address that nobody knows
+	f.Served(p.Snapshot().Endpoints[0], f.PickedAt) // the one already charged
+	f.Served(nil, f.PickedAt)                       // an address that nobody knows
 	checkLines(t, &lines)
 	second := p.Snapshot().Endpoints[1]
-	f.Served(second)
-	f.Served(second)
+	f.Served(second, f.PickedAt)
+	f.Served(second, f.PickedAt)
 	checkLines(t, &lines, "early moved 10.0.0.1:8000 to 10.0.0.2:8000", "late moved 10.0.0.1:8000 to 10.0.0.2:8000")
 	f.FirstToken(2 * time.Second)
 	f.Done(scheduling.Outcome{Status: 200}, 3*time.Second)
@@ -108,10 +108,10 @@ func TestC05_AnotherLifeOfTheAddress(t *testing.T) {
 	f := takeOff(t, s, p.Snapshot())
 	lines = nil
 	relabelled := p.Update([]scheduling.EndpointSpec{{UID: "a", Address: "10.0.0.1:8000", Labels: map[string]string{"x": "y"}}})
-	f.Served(relabelled.Endpoints[0])
+	f.Served(relabelled.Endpoints[0], f.PickedAt)
 	checkLines(t, &lines)
 	reborn := p.Update([]scheduling.EndpointSpec{{UID: "b", Address: "10.0.0.1:8000"}})
-	f.Served(reborn.ByAddress("10.0.0.1:8000"))
+	f.Served(reborn.ByAddress("10.0.0.1:8000"), f.PickedAt)
 	checkLines(t, &lines, "early moved 10.0.0.1:8000 to 10.0.0.1:8000", "late moved 10.0.0.1:8000 to 10.0.0.1:8000")
 	f.Done(scheduling.Outcome{}, 0)
 }
@@ -124,7 +124,7 @@ func TestFlightStateStartsAtZero(t *testing.T) {
 	p := pool(3)
 	for range 5 {
 		f := takeOff(t, s, p.Snapshot())
-		f.Served(p.Snapshot().Endpoints[2])
+		f.Served(p.Snapshot().Endpoints[2], f.PickedAt)
 		if ledger.inFlight() != 1 {
 			t.Fatalf("%d in flight, want 1", ledger.inFlight())
 		}

@@ -58,9 +58,9 @@ type ChunkFollower interface {
 }
 
 // Mover is told that the proxy was served by another endpoint than the one charged (a retry, a fallback):
-// f.Endpoint is already the new one.
+// f.Endpoint is already the new one. now is when the proxy reported it, later than the other endpoint was asked.
 type Mover interface {
-	Moved(f *Flight, from *Endpoint)
+	Moved(f *Flight, from *Endpoint, now time.Duration)
 }
 
 // Watcher is told every new snapshot, so that it can drop what it keeps for endpoints that went.

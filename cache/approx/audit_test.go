@@ -127,7 +127,7 @@ func TestAuditLeavesOut(t *testing.T) {
 		h.send(prompt(), "a:1").Done(o, h.now)
 	}
 	f := h.send(prompt(), "a:1")
-	f.Served(h.pool.Snapshot().ByAddress("b:1")) // which was not among the picks
+	f.Served(h.pool.Snapshot().ByAddress("b:1"), f.PickedAt) // which was not among the picks
 	f.Done(scheduling.Outcome{Status: 200, Usage: usage(160, 100)}, h.now)
 	if got := h.producer().Audit().Sum(); got != (audit.Counts{}) {
 		t.Errorf("audited: %+v", got)
@@ -166,7 +166,7 @@ func TestAuditOfALaterPick(t *testing.T) {
 	if len(f.Picks) != 2 {
 		t.Fatalf("%d picks, want 2", len(f.Picks))
 	}
-	f.Served(h.pool.Snapshot().ByAddress("b:1"))
+	f.Served(h.pool.Snapshot().ByAddress("b:1"), f.PickedAt)
 	f.Done(scheduling.Outcome{Status: 200, Usage: usage(160, 80)}, h.now)
 	h.audited(t, "a:1", audit.Counts{})
 	h.audited(t, "b:1", audit.Counts{Answers: 2, Predicted: 80, Reported: 80})

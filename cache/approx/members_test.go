@@ -52,7 +52,7 @@ func TestLateFlightOfAnInstanceThatWent(t *testing.T) {
 	f := h.send(text("m", words(1, 640)), "b:1")
 	gone := h.pool.Snapshot().ByAddress("a:1")
 	h.endpoints("a:1#2", "b:1")
-	f.Served(gone)
+	f.Served(gone, f.PickedAt)
 	matched(t, h.look(text("m", words(1, 640))), map[string]int{"a:1": 0, "b:1": 0})
 	f.Done(scheduling.Outcome{Status: 503}, 0)
 	checkInvariants(t, h.producer().index.Load())
@@ -380,7 +380,7 @@ func TestConcurrently(t *testing.T) {
 					return
 				}
 				if i%3 == 0 {
-					f.Served(snapshot.ByAddress("b:1"))
+					f.Served(snapshot.ByAddress("b:1"), f.PickedAt)
 				}
 				if i%2 == 0 {
 					f.FirstToken(0)

@@ -191,7 +191,7 @@ func (p *Producer) record(f *scheduling.Flight, state *learnt) {
 }
 
 // Moved takes what the flight taught about the first endpoint back and records it for the one that served.
-func (p *Producer) Moved(f *scheduling.Flight, _ *scheduling.Endpoint) {
+func (p *Producer) Moved(f *scheduling.Flight, _ *scheduling.Endpoint, _ time.Duration) {
 	state := p.learnt.Of(f)
 	if state.prompt == nil {
 		return

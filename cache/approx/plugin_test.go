@@ -255,7 +255,7 @@ func TestC44_ServedElsewhereMovesThePrefix(t *testing.T) {
 	chat := system + words(2, 640)
 	f := h.send(text("m", chat), "a:1")
 	matched(t, h.look(text("m", chat)), map[string]int{"a:1": 15, "b:1": 0})
-	f.Served(h.pool.Snapshot().ByAddress("b:1"))
+	f.Served(h.pool.Snapshot().ByAddress("b:1"), f.PickedAt)
 	// What a held before stays; what the request would have added is b's.
 	matched(t, h.look(text("m", chat)), map[string]int{"a:1": 5, "b:1": 15})
 	checkInvariants(t, h.producer().index.Load())
@@ -270,11 +270,11 @@ func TestC44_WhatOthersUseStays(t *testing.T) {
 	chat := words(1, 640)
 	first := h.send(text("m", chat), "a:1")
 	h.serve(text("m", chat[:320]), "a:1") // confirms the first five blocks
-	first.Served(h.pool.Snapshot().ByAddress("b:1"))
+	first.Served(h.pool.Snapshot().ByAddress("b:1"), first.PickedAt)
 	matched(t, h.look(text("m", chat)), map[string]int{"a:1": 5, "b:1": 10})
 	// To an endpoint that the pool does not have, nothing moves.
 	second := h.send(text("m", words(5, 640)), "a:1")
-	second.Served(&scheduling.Endpoint{Ordinal: 9, Generation: 99})
+	second.Served(&scheduling.Endpoint{Ordinal: 9, Generation: 99}, second.PickedAt)
 	matched(t, h.look(text("m", words(5, 640))), map[string]int{"a:1": 0, "b:1": 0})
 	second.Done(scheduling.Outcome{Status: 200}, 0)
 	first.Done(scheduling.Outcome{Status: 200}, 0)

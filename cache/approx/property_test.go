@@ -270,7 +270,7 @@ func (w *world) move() {
 			f.on.forget(f.prefixes, f.firstNew, uint32(f.ID))
 		}
 		f.on = w.models[name]
-		f.Served(to)
+		f.Served(to, f.PickedAt)
 		f.firstNew = f.on.record(f.prefixes, f.widths, uint32(f.ID))
 	}
 	w.open = append(w.open, f)

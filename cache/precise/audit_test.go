@@ -84,7 +84,7 @@ func TestAuditOfTheOneThatServed(t *testing.T) {
 	h.site.at("a:1").say(t, store(16, upTo(32), 1))
 	h.site.at("b:1").say(t, store(16, upTo(96), 1))
 	f := h.send(prompt, "a:1")
-	f.Served(h.endpoint("b:1"))
+	f.Served(h.endpoint("b:1"), f.PickedAt)
 	h.end(f, 64)
 	table := h.producer().Audit()
 	want := audit.Counts{Answers: 1, FalseHits: 1, Predicted: 96, Reported: 64, Over: 32}
@@ -220,7 +220,7 @@ func TestReportFullIsNoSecondCopy(t *testing.T) {
 		var f *scheduling.Flight
 		if tc.moved {
 			f = h.send(r, "b:1")
-			f.Served(h.endpoint("a:1"))
+			f.Served(h.endpoint("a:1"), f.PickedAt)
 		} else {
 			f = h.send(r, "a:1")
 		}

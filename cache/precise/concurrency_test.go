@@ -145,7 +145,7 @@ func (h *harness) busyClient(seed uint64, requests int) {
 		h.scheduler.End(c)
 		h.advance(time.Duration(r.UintN(100)) * time.Millisecond)
 		if r.UintN(4) == 0 {
-			f.Served(h.pool.Snapshot().Endpoints[r.UintN(3)])
+			f.Served(h.pool.Snapshot().Endpoints[r.UintN(3)], f.PickedAt)
 		}
 		outcome := scheduling.Outcome{Status: 200, Usage: scheduling.UnknownUsage}
 		switch r.UintN(5) {

@@ -108,7 +108,7 @@ func TestSpeculation(t *testing.T) {
 		h := newOne(t)
 		h.site.at("b:1").say(t, store(16, upTo(32), 1))
 		f := h.send(prompt, "a:1")
-		f.Served(h.endpoint("b:1"))
+		f.Served(h.endpoint("b:1"), f.PickedAt)
 		h.expect("moved", prompt, map[string]int{"a:1": 0, "b:1": 96})
 		f.Done(ok200, h.now())
 		h.advance(defaultTTL)
@@ -199,7 +199,7 @@ func TestTextGoesToTheApproximateIndex(t *testing.T) {
 	}
 	f := h.send(prompt, "a:1")
 	is("committed", 10, 0)
-	f.Served(h.endpoint("b:1"))
+	f.Served(h.endpoint("b:1"), f.PickedAt)
 	is("moved", 0, 10)
 	f.Done(ok200, 0)
 	is("done", 0, 10)
@@ -255,7 +255,7 @@ func TestC05_InstanceReplacedUnderItsAddress(t *testing.T) {
 	next.live()
 	next.hear(t, payloads["K01"])
 	second := h.send(ids("m", upTo(64)), "a:1")
-	running.Served(h.endpoint("a:1")) // what began with the old one may still end at the new one
+	running.Served(h.endpoint("a:1"), running.PickedAt) // what began with the old one may still end at the new one
 	running.Done(scheduling.Outcome{Status: 502, Usage: scheduling.Usage{CachedTokens: 0}}, h.now())
 	h.expect("late ends of the first life", ids("m", upTo(100)), map[string]int{"a:1": 64})
 	h.end(second, 16)

@@ -204,8 +204,8 @@ func (p *Producer) unsettle(pr *prompt) {
 }
 
 // Moved makes the endpoint that served the one that will hold the prompt.
-func (p *Producer) Moved(f *scheduling.Flight, from *scheduling.Endpoint) {
-	p.fallback.Moved(f, from)
+func (p *Producer) Moved(f *scheduling.Flight, from *scheduling.Endpoint, now time.Duration) {
+	p.fallback.Moved(f, from, now)
 	pr := p.state.Of(f).prompt
 	if pr == nil {
 		return

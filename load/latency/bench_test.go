@@ -79,7 +79,7 @@ func BenchmarkLearn(b *testing.B) {
 	k.mu.Unlock()
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		f.class.learnTTFT(&f, 100+float64(i%50), func(func()) {})
+		f.class.learnTTFT(&f, w.now, 100+float64(i%50), func(func()) {})
 		f.class.residual.growing = nil
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // class is what endpoints of one kind have in common.
@@ -14,10 +15,13 @@ type class struct {
 	residual residual
 	above    [regimes]quantile // of log(seen over predicted): the ninth of ten
 	tpotOver quantile
+	error    accuracy
 	level    float64 // mean of the logarithms of the endpoints' slowness, by samples: slowness is meant against that
 	seen     int
 
 	known atomic.Pointer[model]
+	heard atomic.Int64 // when the latest sample came, in ns
+	asked asked        // guarded by knowledge.mu
 }
 
 // model is what predictions are made with. It is not changed once published.
@@ -27,7 +31,8 @@ type model struct {
 	trial      *forest // the newest, whether worth having or not
 	above      [regimes]float64
 	tpotAbove  float64
-	confidence float64
+	weight     float64 // samples that the coefficients come from
+	error      float64 // mean of |seen − predicted| over seen
 	tokenMs    float64 // for an uncached token, everything included
 }
 
@@ -65,7 +70,7 @@ func newClass(perMs float64) *class {
 func (c *class) publish() {
 	m := &model{
 		ttft: c.ttft.theta, tpot: c.tpot.theta, trial: c.residual.grown, tpotAbove: math.Exp(max(0, c.tpotOver.at)),
-		confidence: c.ttft.confidence(), tokenMs: c.ttft.theta[ttftOwn] / shareTokens,
+		weight: c.ttft.weight, error: c.error.share, tokenMs: c.ttft.theta[ttftOwn] / shareTokens,
 	}
 	if c.residual.worth() {
 		m.forest = m.trial
@@ -76,10 +81,25 @@ func (c *class) publish() {
 	c.known.Store(m)
 }
 
-// learnTTFT takes a time to a first token.
-func (c *class) learnTTFT(f *flight, ttftMs float64, spawn func(func())) {
+// learnTTFT takes a time to a first token. Where a forest has become ripe that is still growing it waits for it: what is predicted
+// follows from what was seen alone. Others go on learning meanwhile.
+func (c *class) learnTTFT(f *flight, now time.Duration, ttftMs float64, spawn func(func())) {
+	ripe := c.takeTTFT(f, now, ttftMs, spawn)
+	if ripe == nil {
+		return
+	}
+	grown := <-ripe
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.residual.take(grown)
+	c.publish()
+}
+
+func (c *class) takeTTFT(f *flight, now time.Duration, ttftMs float64, spawn func(func())) (ripe <-chan *forest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard.Store(int64(now))
+	c.error.add(ttftMs, f.ttftMs)
 	c.above[regimeOf(f.wait)].add(0.9, math.Log(ttftMs/f.ttftMs))
 	if f.judged {
 		alone := math.Log(ttftMs / f.linearMs)
@@ -87,11 +107,10 @@ func (c *class) learnTTFT(f *flight, ttftMs float64, spawn func(func())) {
 	}
 	c.seen++
 	c.level += (math.Log(f.slow) - c.level) * max(levelShare, 1/float64(c.seen))
-	solved := c.ttft.add(&f.x, ttftMs/c.apart(f))
-	grown := c.residual.add(&sample{z: f.z, x: f.x, slow: f.slow, ttftMs: ttftMs}, &c.ttft.theta, c.ttft.n, spawn)
-	if solved || grown {
+	if c.ttft.add(&f.x, ttftMs/c.apart(f)) {
 		c.publish()
 	}
+	return c.residual.add(&sample{z: f.z, x: f.x, slow: f.slow, ttftMs: ttftMs}, &c.ttft.theta, c.ttft.n, spawn)
 }
 
 // levelShare is how much of the level a sample makes.

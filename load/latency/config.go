@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/sluice-epp/sluice/load/classes"
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
@@ -45,6 +46,16 @@ func (p Parameters) Validate() error {
 		errs = append(errs, fmt.Errorf("parameters.sloBufferFactor: must be > 0 and at most %d, got %v", maxBuffer, p.SLOBufferFactor))
 	}
 	return errors.Join(errs...)
+}
+
+// learnsAs reports whether what was learnt under other parameters holds under these.
+func (p Parameters) learnsAs(other Parameters) bool {
+	return p.StreamingMode == other.StreamingMode && p.ClassLabel == other.ClassLabel && p.PeakPrefillThroughput == other.PeakPrefillThroughput
+}
+
+// classes are those of endpoints of which nothing has been learnt.
+func (p Parameters) classes() *classes.Set[class] {
+	return classes.New(p.ClassLabel, func() *class { return newClass(p.PeakPrefillThroughput / 1000) })
 }
 
 // Type describes the plugin. It is what produces LatencyPrediction where nothing else does.

@@ -11,16 +11,18 @@ import (
 
 // knowledge is what has been learnt. It outlives the plugin that made it: the one of the next configuration takes it over.
 type knowledge struct {
-	classes *classes.Set[class]
-
-	// mu guards the endpoints' values. A decision holds it while it predicts, learning only to take a request out.
+	// mu guards what follows, and the endpoints' values. A decision holds it while it predicts, learning only to take a request out.
 	mu        sync.Mutex
+	classes   *classes.Set[class]
 	endpoints scheduling.Instances[endpoint]
+	stranger  endpoint      // see at
+	cycle     uint64        // decisions that were asked for
+	clock     time.Duration // of the latest one
 
 	growing nursery
 
-	samples, tpotSamples, forests atomic.Uint64
-	skipped                       [skips]atomic.Uint64
+	samples, tpotSamples, forests, failed atomic.Uint64
+	skipped                               [skips]atomic.Uint64
 }
 
 // endpoint is what is known of one endpoint instance.
@@ -37,18 +39,6 @@ type endpoint struct {
 // warming is how many answers of a process that has just started say nothing: engines compile and fill caches.
 const warming = 3
 
-// accuracy is how far predictions were off.
-type accuracy struct {
-	n     int
-	share float64 // mean of |seen − predicted| over seen
-}
-
-func (a *accuracy) add(seen, predicted float64) {
-	a.n++
-	off := min(furthest, max(seen-predicted, predicted-seen)/seen)
-	a.share += (off - a.share) * max(1./64, 1/float64(a.n))
-}
-
 // of is what is known of an endpoint. The caller holds mu.
 func (k *knowledge) of(e *scheduling.Endpoint) *endpoint {
 	known := &k.endpoints.Take(e).Value
@@ -58,12 +48,36 @@ func (k *knowledge) of(e *scheduling.Endpoint) *endpoint {
 	return known
 }
 
-// classify gives an endpoint its class. One that had none has just been started.
+// classify gives an endpoint its class. One that had none has just been started; of one that had another it is not known how it
+// stands in this one.
 func (k *knowledge) classify(known *endpoint, e *scheduling.Endpoint) {
+	c := k.classes.Of(e)
+	if c == known.class {
+		return
+	}
 	if known.class == nil {
 		known.fresh = warming
 	}
-	known.class = k.classes.Of(e)
+	known.class, known.slow, known.error = c, slowness{}, accuracy{}
+}
+
+// forget begins to learn anew, in other classes. What the endpoints have before them stays.
+func (k *knowledge) forget(all *classes.Set[class]) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.classes = all
+	for _, in := range k.endpoints.All() {
+		if in != nil {
+			k.classify(&in.Value, in.Endpoint)
+		}
+	}
+}
+
+// kinds are the classes in force.
+func (k *knowledge) kinds() *classes.Set[class] {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.classes
 }
 
 // follow keeps up with the endpoints.
@@ -95,10 +109,17 @@ func (k *knowledge) restarted(ordinal int, generation uint64) {
 	}
 }
 
-// spawn grows a forest beside the caller.
+// spawn grows a forest beside the caller. A fault in that must not end the process.
 func (k *knowledge) spawn(grow func()) {
 	k.forests.Add(1)
-	k.growing.spawn(grow)
+	k.growing.spawn(func() {
+		defer func() {
+			if recover() != nil {
+				k.failed.Add(1)
+			}
+		}()
+		grow()
+	})
 }
 
 // nursery knows which functions run. Unlike a sync.WaitGroup it can be waited for while others begin: the plugin of the next
@@ -166,7 +187,9 @@ func (k *knowledge) end(s *flight, f *scheduling.Flight, now, took time.Duration
 		return false
 	}
 	k.samples.Add(1)
-	e.error.add(ms(took), s.ttftMs)
-	e.slow.add(now, ms(took)*s.slow/s.ttftMs)
+	if e.class == s.class { // else it was relabelled since
+		e.error.add(ms(took), s.ttftMs)
+		e.slow.add(now, ms(took)*s.slow/s.ttftMs)
+	}
 	return true
 }

@@ -47,7 +47,7 @@ func (k *knowledge) latest(in *scheduling.Instance[endpoint]) (known Known, ok b
 	m, slow := e.class.known.Load(), e.slow.latest()
 	return Known{
 		Address: in.Endpoint.Address, Slowness: slow, ErrorShare: e.error.share,
-		PrefillMsPerToken: m.ttft[ttftOwn] * slow, Confidence: m.confidence,
+		PrefillMsPerToken: m.ttft[ttftOwn] * slow, Confidence: e.confidence(m, k.clock),
 	}, true
 }
 
@@ -60,7 +60,7 @@ type Collector struct {
 
 	slowness, errors, prefill, confidence *prometheus.Desc
 	samples, tpot, skipped                *prometheus.Desc
-	forests, trusted, classes             *prometheus.Desc
+	forests, failed, trusted, classes     *prometheus.Desc
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -81,7 +81,8 @@ func NewCollector(plugins iter.Seq2[string, *Plugin]) *Collector {
 		tpot:       desc("tpot_samples_total", "Requests whose time per output token taught something."),
 		skipped: desc("skipped_total", "Requests that taught nothing, by reason: failed, moved (served by another endpoint than was picked), "+
 			"not_streamed, just_started (of the first of a new process), endpoint_gone.", "reason"),
-		forests: desc("forests_total", "Forests of trees that were grown."),
+		forests: desc("forests_total", "Forests of trees whose growth was begun."),
+		failed:  desc("forests_failed_total", "Forests whose growth ended in a fault of the program: the one before stays in use."),
 		trusted: desc("forests_trusted", "Classes whose forest makes predictions better, and is used."),
 		classes: desc("classes", "Classes of endpoints that are learnt apart."),
 	}
@@ -90,7 +91,7 @@ func NewCollector(plugins iter.Seq2[string, *Plugin]) *Collector {
 // Describe implements prometheus.Collector.
 func (m *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.slowness, m.errors, m.prefill, m.confidence, m.samples, m.tpot, m.skipped, m.forests, m.trusted, m.classes,
+		m.slowness, m.errors, m.prefill, m.confidence, m.samples, m.tpot, m.skipped, m.forests, m.failed, m.trusted, m.classes,
 	} {
 		ch <- d
 	}
@@ -122,9 +123,11 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 		for i, reason := range skipNames {
 			send(m.skipped, prometheus.CounterValue, float64(k.skipped[i].Load()), reason)
 		}
-		trusted := k.classes.Count(func(c *class) bool { return c.known.Load().forest != nil })
+		kinds := k.kinds()
+		trusted := kinds.Count(func(c *class) bool { return c.known.Load().forest != nil })
 		send(m.forests, prometheus.CounterValue, float64(k.forests.Load()))
+		send(m.failed, prometheus.CounterValue, float64(k.failed.Load()))
 		send(m.trusted, prometheus.GaugeValue, float64(trusted))
-		send(m.classes, prometheus.GaugeValue, float64(k.classes.Len()))
+		send(m.classes, prometheus.GaugeValue, float64(kinds.Len()))
 	}
 }

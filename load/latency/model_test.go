@@ -149,7 +149,9 @@ func TestResidualIsBounded(t *testing.T) {
 			pending[0]()
 			pending = pending[1:]
 		}
-		r.add(&s, &theta, ttftTerms, spawn)
+		if ripe := r.add(&s, &theta, ttftTerms, spawn); ripe != nil {
+			r.take(<-ripe)
+		}
 	}
 	if len(r.ring) != kept || most != 1 {
 		t.Errorf("%d samples, %d forests at a time", len(r.ring), most)
@@ -160,6 +162,15 @@ func TestResidualIsBounded(t *testing.T) {
 	}
 	if got := bounded(r.grown.at(&sight{})); got > mostResidual {
 		t.Errorf("residual %v", got)
+	}
+	for range triedOn - 1 {
+		if r.judge(0.3, 0.1); r.worth() {
+			t.Fatalf("a forest is used that was tried on %d samples", r.judged)
+		}
+	}
+	before := r.grown
+	if r.take(nil); r.grown != before {
+		t.Error("a forest that did not grow takes the place of the one before")
 	}
 	for range 100 {
 		r.judge(0.1, 0.3)

@@ -2,9 +2,9 @@ package latency
 
 import (
 	"context"
+	"sync"
 	"time"
 
-	"github.com/sluice-epp/sluice/load/classes"
 	"github.com/sluice-epp/sluice/load/steps"
 	"github.com/sluice-epp/sluice/scheduling"
 )
@@ -22,6 +22,8 @@ type Plugin struct {
 	objective   scheduling.ValueKey[scheduling.LatencyObjective]
 	flights     scheduling.StateKey[flight]
 	known       *knowledge
+	anew        bool // what was learnt before says nothing under these parameters
+	begin       sync.Once
 }
 
 // flight is what is kept of a request: what was known at its pick, which is what its times teach about.
@@ -87,11 +89,11 @@ func newPlugin(b *scheduling.Builder) (any, error) {
 		objective:   scheduling.ProduceValue[scheduling.LatencyObjective](b),
 		flights:     scheduling.KeepState[flight](b),
 	}
-	if previous, ok := b.Previous.(*Plugin); ok && previous.params == params {
+	if previous, ok := b.Previous.(*Plugin); ok {
 		p.known = previous.known
+		p.anew = !params.learnsAs(previous.params)
 	} else {
-		perMs := params.PeakPrefillThroughput / 1000
-		p.known = &knowledge{classes: classes.New(params.ClassLabel, func() *class { return newClass(perMs) })}
+		p.known = &knowledge{classes: params.classes()}
 	}
 	return p, nil
 }
@@ -160,7 +162,7 @@ func (p *Plugin) Done(f *scheduling.Flight, now time.Duration) {
 		took, seen = now-f.PickedAt, true
 	}
 	if p.known.end(s, f, now, took, seen) {
-		s.class.learnTTFT(s, ms(took), p.known.spawn)
+		s.class.learnTTFT(s, now, ms(took), p.known.spawn)
 		if tpot := s.tpot(f.Outcome.Usage, now); tpot > 0 && p.params.StreamingMode {
 			p.known.tpotSamples.Add(1)
 			s.class.learnTPOT(s, tpot)
@@ -182,7 +184,7 @@ func (s *flight) tpot(u scheduling.Usage, now time.Duration) float64 {
 }
 
 // Moved carries the request to the endpoint that serves it. Its times are then of two endpoints, and teach nothing.
-func (p *Plugin) Moved(f *scheduling.Flight, _ *scheduling.Endpoint) {
+func (p *Plugin) Moved(f *scheduling.Flight, _ *scheduling.Endpoint, now time.Duration) {
 	k := p.known
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -191,12 +193,19 @@ func (p *Plugin) Moved(f *scheduling.Flight, _ *scheduling.Endpoint) {
 		return
 	}
 	to := k.of(f.Endpoint)
-	s.on.work.move(&to.work, max(f.PickedAt, s.firstAt), f.ID, s.input)
+	s.on.work.move(&to.work, now, f.ID, s.input)
 	s.moved, s.on = true, to
 }
 
-// SnapshotChanged follows the endpoints.
-func (p *Plugin) SnapshotChanged(s *scheduling.Snapshot) { p.known.follow(s) }
+// SnapshotChanged follows the endpoints. The first call puts the plugin in force.
+func (p *Plugin) SnapshotChanged(s *scheduling.Snapshot) {
+	p.begin.Do(func() {
+		if p.anew {
+			p.known.forget(p.params.classes())
+		}
+	})
+	p.known.follow(s)
+}
 
 // CacheLost is told that an instance lost its cache; restarted says that its process is another one.
 func (p *Plugin) CacheLost(ordinal int, generation uint64, restarted bool) {

@@ -7,8 +7,9 @@ import (
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
-// refined is for how many candidates the forest is asked, of those that are fastest without it; the others get the mean of what
-// it says of these.
+// refined is for how many candidates the forest is asked, of those that are fastest without it. The others get the (geometric) mean of
+// what it says of those of their class: none becomes the fastest by that, since it is slower than each of these without the forest, and
+// one of these has no more than the mean. The one whose cache has most of the prompt is asked about too, since gates weigh it.
 const refined = 16
 
 // Fill predicts for every candidate.
@@ -16,60 +17,108 @@ func (p *Plugin) Fill(c *scheduling.Cycle) {
 	k := p.known
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	in := p.inputs(c)
-	out := p.predictions.In(c)
-	var best fastest
-	var x, y terms
-	for i := range c.Candidates.All() {
-		e := k.at(in.endpoints, c.Snapshot.Endpoints[i])
-		m := e.class.known.Load()
-		guess := out.Put(i)
-		*guess = scheduling.LatencyPrediction{WholeResponse: !p.params.StreamingMode}
-		e.linear(guess, m, &x, &y, c.Now, in.of(i))
-		if m.forest != nil {
-			best.offer(i, guess.TTFTMs)
-		}
-	}
-	mean := p.refine(c, &in, out, &best)
+	k.clock = max(k.clock, c.Now)
+	k.cycle++
 	objective, _ := p.objective.In(c).Get()
 	objective.TTFTMs *= p.params.SLOBufferFactor
 	objective.TPOTMs *= p.params.SLOBufferFactor
-	for i := range c.Candidates.All() {
-		m := k.at(in.endpoints, c.Snapshot.Endpoints[i]).class.known.Load()
-		guess := out.At(i)
-		if guess.Residual == 0 {
-			guess.Residual = 1
-			if m.forest != nil {
-				guess.Residual = mean
-			}
+	q := question{plugin: p, cycle: c, in: p.inputs(c), out: p.predictions.In(c)}
+	best := q.linear()
+	for _, b := range best.of[:best.n] {
+		if kind, said, ok := q.refine(b.ordinal); ok {
+			kind.asked.take(k.cycle, said)
+			q.said.take(k.cycle, said)
 		}
-		m.finish(guess, &objective)
 	}
+	q.finish(&objective)
 }
 
-// refine asks the forest about the fastest candidates, and returns the mean of what it says.
-func (p *Plugin) refine(c *scheduling.Cycle, in *inputs, out *scheduling.Column[scheduling.LatencyPrediction], best *fastest) (mean float64) {
-	if best.n == 0 {
-		return 1
+// question is what a cycle asks. It is used under knowledge.mu.
+type question struct {
+	plugin *Plugin
+	cycle  *scheduling.Cycle
+	in     inputs
+	out    *scheduling.Column[scheduling.LatencyPrediction]
+	x, y   terms
+	said   asked // by all classes' forests
+}
+
+// asked is what forests said in a cycle, as logarithms.
+type asked struct {
+	cycle uint64
+	sum   float64
+	n     float64
+}
+
+func (a *asked) take(cycle uint64, l float64) {
+	if a.cycle != cycle {
+		*a = asked{cycle: cycle}
 	}
-	sum, asked := 0.0, 0.0
-	var x, y terms
-	var z sight
-	for _, b := range best.of[:best.n] {
-		e := p.known.at(in.endpoints, c.Snapshot.Endpoints[b.ordinal])
-		m, r := e.class.known.Load(), in.of(b.ordinal)
-		if m.forest == nil { // no longer: an answer has just come
+	a.sum += l
+	a.n++
+}
+
+func (a *asked) mean() float64 { return math.Exp(a.sum / a.n) }
+
+// linear asks the linear model about all, and returns those that are the fastest by it. It asks the forest about the one whose cache
+// has most.
+func (q *question) linear() (best fastest) {
+	k, c := q.plugin.known, q.cycle
+	closest, most := -1, 0.0
+	for i := range c.Candidates.All() {
+		e, in := k.at(q.in.endpoints, c.Snapshot.Endpoints[i]), q.in.of(i)
+		m := e.class.known.Load()
+		guess := q.out.Put(i)
+		*guess = scheduling.LatencyPrediction{WholeResponse: !q.plugin.params.StreamingMode}
+		e.linear(guess, m, &q.x, &q.y, c.Now, in)
+		if m.forest == nil {
 			continue
 		}
-		guess := out.At(b.ordinal)
-		e.linear(guess, m, &x, &y, c.Now, r)
-		e.work.fillSight(&z, r, &x, guess)
-		l := bounded(m.forest.at(&z))
-		guess.Residual = math.Exp(l)
-		sum += l
-		asked++
+		best.offer(i, guess.TTFTMs)
+		if in.score > most {
+			closest, most = i, in.score
+		}
 	}
-	return math.Exp(sum / max(1, asked))
+	if closest >= 0 {
+		q.refine(closest)
+	}
+	return best
+}
+
+// refine asks the forest about a candidate. What it said is the logarithm of the residual; ok is false where there is none any more.
+func (q *question) refine(ordinal int) (kind *class, said float64, ok bool) {
+	e := q.plugin.known.at(q.in.endpoints, q.cycle.Snapshot.Endpoints[ordinal])
+	m, in := e.class.known.Load(), q.in.of(ordinal)
+	if m.forest == nil { // an answer has just come
+		return nil, 0, false
+	}
+	guess := q.out.At(ordinal)
+	e.linear(guess, m, &q.x, &q.y, q.cycle.Now, in)
+	var z sight
+	e.work.fillSight(&z, in, &q.x, guess)
+	said = bounded(m.forest.at(&z))
+	guess.Residual = math.Exp(said)
+	return e.class, said, true
+}
+
+// finish gives those that no forest was asked about the mean of their class or, where that has none, of all, and finishes the
+// predictions.
+func (q *question) finish(objective *scheduling.LatencyObjective) {
+	k, c := q.plugin.known, q.cycle
+	for i := range c.Candidates.All() {
+		kind := k.at(q.in.endpoints, c.Snapshot.Endpoints[i]).class
+		m, guess := kind.known.Load(), q.out.At(i)
+		switch {
+		case guess.Residual != 0:
+		case m.forest == nil || q.said.n == 0:
+			guess.Residual = 1
+		case kind.asked.cycle == k.cycle:
+			guess.Residual = kind.asked.mean()
+		default:
+			guess.Residual = q.said.mean()
+		}
+		m.finish(guess, objective)
+	}
 }
 
 // linear is what the linear model says. The residual stays open.
@@ -85,7 +134,7 @@ func (e *endpoint) linear(guess *scheduling.LatencyPrediction, m *model, x, y *t
 	guess.PrefillMs, guess.WaitMs = max(leastMs, own*slow), wait*slow
 	guess.TTFTMs = guess.PrefillMs + guess.WaitMs
 	guess.TPOTMs = m.tpot.dot(y, tpotTerms) * slow
-	guess.Confidence = m.confidence
+	guess.Confidence = e.confidence(m, now)
 }
 
 // leastMs is what the request's own part takes at least: no prediction is 0.
@@ -124,12 +173,14 @@ func (e *endpoint) note(s *flight, now time.Duration, in *input, guess *scheduli
 	}
 }
 
-// at is what is known of an endpoint; all is what endpoints.All returned. The caller holds mu.
+// at is what is known of an endpoint, valid until the next call; all is what endpoints.All returned. Of one that is not in force (no
+// snapshot has told of it yet, or it has gone) only its class is known, and nothing is kept for it. The caller holds mu.
 func (k *knowledge) at(all []*scheduling.Instance[endpoint], e *scheduling.Endpoint) *endpoint {
 	if in := scheduling.FindInstance(all, e.Ordinal, e.Generation); in != nil && in.Value.class != nil {
 		return &in.Value
 	}
-	return k.of(e) // one that no snapshot has told of yet
+	k.stranger = endpoint{class: k.classes.Of(e)}
+	return &k.stranger
 }
 
 // fastest are the candidates with the least time, at most refined of them.

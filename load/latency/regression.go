@@ -46,8 +46,6 @@ const (
 	solveEvery = 25
 	// furthest is by what factor a sample may differ from what is expected; beyond that it counts as that much.
 	furthest = 8
-	// halfTrusted is the number of samples at which they are trusted as much as the prior.
-	halfTrusted = 50
 	// mostShort is by what factor an expectation may fall short of the scaled prior, where it weighs a sample.
 	mostShort = 4
 )
@@ -136,9 +134,6 @@ func (r *regression) solve() {
 		}
 	}
 }
-
-// confidence is how far the coefficients are the samples' rather than the prior's, 0 to 1.
-func (r *regression) confidence() float64 { return r.weight / (r.weight + halfTrusted) }
 
 // quantile follows a quantile by small steps, so that a sample counts by its side and not by its distance.
 type quantile struct {

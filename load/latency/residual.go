@@ -21,6 +21,8 @@ const (
 	// ripeAfter is how many samples after its growth has begun a forest is taken in. Samples decide that and no clock: what is
 	// predicted follows from what was seen alone.
 	ripeAfter = 64
+	// triedOn is how many predictions the first forest is tried on before it counts.
+	triedOn = 32
 	// mostResidual bounds the residual's logarithm.
 	mostResidual = 2
 )
@@ -33,15 +35,16 @@ type residual struct {
 	growAt  uint64       // the sample at which the next forest begins; 0: the first one
 	growing chan *forest // nil: none is
 	ripeAt  uint64
+	waiting bool // for one that is ripe and still growing
 	grown   *forest
 	// alone and helped are the mean errors |log(seen/predicted)| without and with the forest.
 	alone, helped float64
 	judged        int
 }
 
-// add takes a sample in, and begins the growth of a forest where it is time. spawn runs a function beside the caller. It reports
-// whether there is a new forest.
-func (r *residual) add(s *sample, theta *terms, n int, spawn func(func())) bool {
+// add takes a sample in, and begins the growth of a forest where it is time. spawn runs a function beside the caller. Where a forest
+// has become ripe it returns where that comes from; the caller hands it to take.
+func (r *residual) add(s *sample, theta *terms, n int, spawn func(func())) (ripe <-chan *forest) {
 	if len(r.ring) < kept {
 		r.ring = append(r.ring, *s)
 	} else {
@@ -49,15 +52,22 @@ func (r *residual) add(s *sample, theta *terms, n int, spawn func(func())) bool 
 		r.next = (r.next + 1) % kept
 	}
 	r.seen++
-	changed := false
 	if r.growing != nil && r.seen >= r.ripeAt {
-		r.grown, r.growing, changed = <-r.growing, nil, true
+		ripe, r.growing, r.waiting = r.growing, nil, true
 	}
-	if r.growing == nil && r.seen >= max(firstGrowth, r.growAt) {
+	if r.growing == nil && !r.waiting && r.seen >= max(firstGrowth, r.growAt) {
 		r.growAt = r.seen + min(max(r.seen/4, growEvery), growSeldom)
 		r.begin(theta, n, spawn)
 	}
-	return changed
+	return ripe
+}
+
+// take takes in a forest that was grown, nil where that failed: the one before stays.
+func (r *residual) take(grown *forest) {
+	r.waiting = false
+	if grown != nil {
+		r.grown = grown
+	}
 }
 
 // begin grows a forest over what the linear model leaves of the samples.
@@ -70,7 +80,10 @@ func (r *residual) begin(theta *terms, n int, spawn func(func())) {
 	}
 	done, seed := make(chan *forest, 1), r.seen
 	r.growing, r.ripeAt = done, r.seen+ripeAfter
-	spawn(func() { done <- grow(z, y, seed) })
+	spawn(func() {
+		defer close(done)
+		done <- grow(z, y, seed)
+	})
 }
 
 // judge notes by how much a prediction was off without the forest and with it.
@@ -82,6 +95,8 @@ func (r *residual) judge(alone, helped float64) {
 }
 
 // worth reports whether predictions with the forest have been better than without.
-func (r *residual) worth() bool { return r.grown != nil && (r.judged < 32 || r.helped <= 0.98*r.alone) }
+func (r *residual) worth() bool {
+	return r.grown != nil && r.judged >= triedOn && r.helped <= 0.98*r.alone
+}
 
 func bounded(l float64) float64 { return min(max(l, -mostResidual), mostResidual) }

@@ -75,7 +75,7 @@ func TestWhatWentTeachesNothing(t *testing.T) {
 	w.serve(0, 10, 400*time.Millisecond, good(1000, 0, 100))
 	taught := w.samples()
 	f, moved := w.pick(0), w.pick(1)
-	moved.Served(w.pool.Snapshot().Endpoints[0])
+	moved.Served(w.pool.Snapshot().Endpoints[0], w.now)
 	w.pool.Update([]scheduling.EndpointSpec{{Address: address(1)}})
 	for _, f := range []*scheduling.Flight{f, moved} {
 		f.FirstToken(w.now + time.Millisecond)

@@ -12,14 +12,16 @@ import (
 // work is what one endpoint has before it, as far as this process has sent it. It is guarded by knowledge.mu, but for the step
 // clock.
 type work struct {
-	queue    []prompt // requests before their first token, in the order of their picks
-	tokens   float64  // uncached tokens of the queue
-	pairs    float64  // of the queue; see prompt.pairs
-	decoding int      // requests after it
-	context  float64  // their prompts' tokens
-	held     float64  // the queue's prompts' tokens, cached ones too
-	since    time.Duration
-	answer   float64 // tokens of an answer, on average
+	queue    []prompt      // requests before their first token, in the order of their picks
+	tokens   float64       // uncached tokens of the queue
+	pairs    float64       // of the queue; see prompt.pairs
+	decoding int           // requests after it
+	context  float64       // their prompts' tokens
+	held     float64       // the queue's prompts' tokens, cached ones too
+	unseen   int           // how many of the queue have a first token that will not be seen
+	since    time.Duration // the engine is busy with the first of the queue
+	passed   time.Duration // what those should have taken that were settled behind that one
+	answer   float64       // tokens of an answer, on average
 	flow     flow
 	steps    stepClock
 }
@@ -47,15 +49,18 @@ func (w *work) begin(now time.Duration, p prompt) {
 
 func (w *work) push(now time.Duration, p prompt) {
 	if len(w.queue) == 0 {
-		w.since = max(w.since, now)
+		w.busy(now)
 		if w.decoding > 0 { // it waits for the end of the step
-			w.since = max(w.since, now+time.Duration(w.steps.left(now)*float64(time.Millisecond)))
+			w.busy(now + time.Duration(w.steps.left(now)*float64(time.Millisecond)))
 		}
 	}
 	w.queue = append(w.queue, p)
 	w.tokens += p.tokens
 	w.pairs += p.pairs
 	w.held += p.input
+	if p.unseen {
+		w.unseen++
+	}
 }
 
 // first notes a request's first token: from then on the engine is busy with the next one.
@@ -96,28 +101,61 @@ func (w *work) remove(now time.Duration, id uint64, served bool) (p prompt, ok b
 	if i < 0 {
 		return p, false
 	}
-	p = w.queue[i]
+	if served || i == 0 {
+		w.busy(now)
+	}
+	return w.take(i), true
+}
+
+// take takes the request at a place out of the queue.
+func (w *work) take(i int) prompt {
+	p := w.queue[i]
 	w.tokens -= p.tokens
 	w.pairs -= p.pairs
 	w.held -= p.input
-	w.queue = slices.Delete(w.queue, i, i+1)
-	if served || i == 0 {
-		w.since = max(w.since, now)
+	if p.unseen {
+		w.unseen--
 	}
+	w.queue = slices.Delete(w.queue, i, i+1)
 	if len(w.queue) == 0 {
 		w.tokens, w.pairs, w.held = 0, 0, 0 // what rounding left
 	}
-	return p, true
+	return p
 }
 
-// settle takes those out of the queue whose first token will not be seen, and should have come.
+// settle takes those out of the queue whose first token will not be seen, and should have come. Behind others whose own is overdue
+// (the engine may have lost one of them) they get twice the time.
 func (w *work) settle(now time.Duration, msPerToken float64) {
-	for len(w.queue) > 0 && w.queue[0].unseen {
-		took := time.Duration(w.queue[0].tokens * msPerToken * float64(time.Millisecond))
-		if now-w.since < took {
+	took := time.Duration(0)
+	for i := 0; w.unseen > 0 && i < len(w.queue); {
+		p := w.queue[i]
+		own := time.Duration(p.tokens * msPerToken * float64(time.Millisecond))
+		due := took + own
+		if i > 0 {
+			due = 2 * (w.passed + due)
+		}
+		if now-w.since < due {
 			return
 		}
-		w.first(w.since+took, w.queue[0].id)
+		if !p.unseen {
+			took += own
+			i++
+			continue
+		}
+		w.take(i)
+		w.decode(p.input, 1)
+		if i == 0 { // the engine went on to the next one then
+			w.busy(w.since + own)
+		} else {
+			w.passed += own
+		}
+	}
+}
+
+// busy notes that the engine has been busy with the first of the queue since then.
+func (w *work) busy(since time.Duration) {
+	if since > w.since {
+		w.since, w.passed = since, 0
 	}
 }
 

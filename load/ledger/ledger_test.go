@@ -22,9 +22,9 @@ func TestC01_EveryEndReleasesOnce(t *testing.T) {
 		"at the pick":           func(*scheduling.Flight) {},
 		"after the first token": func(f *scheduling.Flight) { f.FirstToken(1) },
 		"a first token twice":   func(f *scheduling.Flight) { f.FirstToken(1); f.FirstToken(2) },
-		"moved":                 func(f *scheduling.Flight) { f.Served(b.pool.Snapshot().Endpoints[1]) },
-		"moved, then decoding":  func(f *scheduling.Flight) { f.Served(b.pool.Snapshot().Endpoints[1]); f.FirstToken(1) },
-		"decoding, then moved":  func(f *scheduling.Flight) { f.FirstToken(1); f.Served(b.pool.Snapshot().Endpoints[1]) },
+		"moved":                 func(f *scheduling.Flight) { f.Served(b.pool.Snapshot().Endpoints[1], f.PickedAt) },
+		"moved, then decoding":  func(f *scheduling.Flight) { f.Served(b.pool.Snapshot().Endpoints[1], f.PickedAt); f.FirstToken(1) },
+		"decoding, then moved":  func(f *scheduling.Flight) { f.FirstToken(1); f.Served(b.pool.Snapshot().Endpoints[1], f.PickedAt) },
 	}
 	for name, way := range ways {
 		for _, reason := range reasons {
@@ -324,12 +324,12 @@ func TestMovedCarriesWhatIsLeft(t *testing.T) {
 	b.matched(0, 31, 62) // 496 cached on the picked one; the other is charged the same amounts
 	f := b.send('a')
 	b.expect("charged", 0, scheduling.InFlightLoad{Requests: 1, Tokens: 504 + 256})
-	f.Served(b.pool.Snapshot().Endpoints[1])
+	f.Served(b.pool.Snapshot().Endpoints[1], f.PickedAt)
 	b.expect("moved from", 0, scheduling.InFlightLoad{})
 	b.expect("moved to", 1, scheduling.InFlightLoad{Requests: 1, Tokens: 504 + 256})
 	f.FirstToken(1)
 	b.expect("first token", 1, scheduling.InFlightLoad{Requests: 1, Tokens: 256, Decoding: 1})
-	f.Served(b.pool.Snapshot().Endpoints[0])
+	f.Served(b.pool.Snapshot().Endpoints[0], f.PickedAt)
 	b.expect("moved back", 0, scheduling.InFlightLoad{Requests: 1, Tokens: 256, Decoding: 1})
 	b.expect("moved back", 1, scheduling.InFlightLoad{})
 	complete(f)

@@ -142,7 +142,7 @@ func (m *ledgerModel) move(*rapid.T) {
 		}
 		to = all[m.draw("endpoint", len(all))]
 	}
-	f.flight.Served(to)
+	f.flight.Served(to, f.flight.PickedAt)
 	f.at = instance{to.Ordinal, to.Generation}
 	m.counters[m.ledger.charges.Of(f.flight).counter] = f.flight.Endpoint.Address
 }

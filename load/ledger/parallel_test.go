@@ -83,7 +83,7 @@ func stream(t *testing.T, pool *scheduling.Pool, s *scheduling.Scheduler, id uin
 	}
 	if id%5 == 0 {
 		if e := pool.Snapshot().ByAddress(spec('b', "").Address); e != nil {
-			f.Served(e)
+			f.Served(e, f.PickedAt)
 		}
 	}
 	f.Done(scheduling.Outcome{Reason: scheduling.EndReason(id % uint64(endReasons))}, time.Second)
@@ -105,7 +105,7 @@ func TestWarmRequestAllocatesNothing(t *testing.T) {
 		f, _ := b.scheduler.Commit(c)
 		b.scheduler.End(c)
 		f.FirstToken(1)
-		f.Served(snapshot.Endpoints[1])
+		f.Served(snapshot.Endpoints[1], f.PickedAt)
 		f.Done(scheduling.Outcome{}, 2)
 	}); allocs != 0 {
 		t.Errorf("%v allocations a request, want 0", allocs)

@@ -152,7 +152,7 @@ func (p *Plugin) release(held *charge, reason scheduling.EndReason) {
 }
 
 // Moved carries what the flight still holds from the endpoint that was picked to the one that serves it.
-func (p *Plugin) Moved(f *scheduling.Flight, _ *scheduling.Endpoint) {
+func (p *Plugin) Moved(f *scheduling.Flight, _ *scheduling.Endpoint, _ time.Duration) {
 	held := p.charges.Of(f)
 	if held.counter == nil {
 		return

@@ -191,7 +191,7 @@ func TestWhatCounts(t *testing.T) {
 func TestRetryElsewhereIsAFailure(t *testing.T) {
 	r := newRig(t, "consecutiveFailures: 1", "a:1", "b:1")
 	f := r.pick()
-	f.Served(r.pool.Snapshot().ByAddress("b:1"))
+	f.Served(r.pool.Snapshot().ByAddress("b:1"), f.PickedAt)
 	f.Done(scheduling.Outcome{Status: 200}, 0)
 	r.goes("b:1")
 }

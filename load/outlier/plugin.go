@@ -93,7 +93,7 @@ func (f *Filter) Done(flight *scheduling.Flight, now time.Duration) {
 }
 
 // Moved is a failure of the endpoint that the proxy gave up.
-func (f *Filter) Moved(flight *scheduling.Flight, _ *scheduling.Endpoint) {
+func (f *Filter) Moved(flight *scheduling.Flight, _ *scheduling.Endpoint, _ time.Duration) {
 	p := f.state.Of(flight)
 	if p.on == nil {
 		return

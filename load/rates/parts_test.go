@@ -62,11 +62,11 @@ func TestMovedRequestsKeepTheirEndpointBusy(t *testing.T) {
 	if busy() != 1 {
 		t.Fatalf("%d endpoints are busy, want 1", busy())
 	}
-	a.Served(w.pool.Snapshot().Endpoints[1])
+	a.Served(w.pool.Snapshot().Endpoints[1], a.PickedAt)
 	if busy() != 2 {
 		t.Errorf("%d endpoints are busy after one of two moved, want 2", busy())
 	}
-	b.Served(w.pool.Snapshot().Endpoints[1])
+	b.Served(w.pool.Snapshot().Endpoints[1], b.PickedAt)
 	if busy() != 1 {
 		t.Errorf("%d endpoints are busy after both moved, want 1", busy())
 	}

@@ -191,7 +191,7 @@ func (k *knowledge) learn(s *flight, ttft, now time.Duration, end reading, u *sc
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // Moved carries the request to the endpoint that serves it. Its times are then of two endpoints, and teach nothing.
-func (p *Plugin) Moved(f *scheduling.Flight, _ *scheduling.Endpoint) {
+func (p *Plugin) Moved(f *scheduling.Flight, _ *scheduling.Endpoint, _ time.Duration) {
 	s := p.flights.Of(f)
 	if s.on == nil {
 		return

@@ -184,7 +184,7 @@ func TestWhatTeachesNothing(t *testing.T) {
 	f := w.pick(0) // not streamed
 	f.Done(good(1000, 0, 2), w.now+time.Millisecond)
 	f = w.pick(0) // served by another one
-	f.Served(w.pool.Snapshot().Endpoints[1])
+	f.Served(w.pool.Snapshot().Endpoints[1], f.PickedAt)
 	f.FirstToken(w.now + time.Millisecond)
 	f.Done(good(1000, 0, 2), w.now+time.Second)
 	if l := w.rates(0); l.Confidence != 0 || l.PrefillMsPerToken != 1000./15928 {

@@ -2,6 +2,7 @@ package scorer
 
 import (
 	"math"
+	"time"
 
 	"github.com/sluice-epp/sluice/scheduling"
 )
@@ -113,7 +114,7 @@ func (s *NoHitLRU) Charge(c *scheduling.Cycle, f *scheduling.Flight) {
 }
 
 // Moved remembers who got it in the end.
-func (s *NoHitLRU) Moved(f *scheduling.Flight, _ *scheduling.Endpoint) {
+func (s *NoHitLRU) Moved(f *scheduling.Flight, _ *scheduling.Endpoint, _ time.Duration) {
 	if *s.cold.Of(f) {
 		s.order.touch(f.Endpoint, s.size)
 	}

@@ -159,12 +159,12 @@ func TestNoHitLRUWithinASubset(t *testing.T) {
 func TestNoHitLRUFollowsMoves(t *testing.T) {
 	p := newColdPool(t, 3, "")
 	_, f := p.send(t, 0)
-	f.Served(p.pool.Snapshot().Endpoints[2])
+	f.Served(p.pool.Snapshot().Endpoints[2], f.PickedAt)
 	defer end(f)
 	p.want(t, "moved", 0.5, 1, 0)
 	p.table.Endpoints[1].Match = schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(1, 10, 16))
 	_, warm := p.send(t, -1)
-	warm.Served(p.pool.Snapshot().Endpoints[1])
+	warm.Served(p.pool.Snapshot().Endpoints[1], warm.PickedAt)
 	defer end(warm)
 	p.table.Endpoints[1].Match = nil
 	p.want(t, "a warm one moved", 0.5, 1, 0)
@@ -201,7 +201,7 @@ func TestNoHitLRUForgetsWhoWent(t *testing.T) {
 	gone := p.pool.Snapshot().Endpoints[1]
 	p.pool.Update([]scheduling.EndpointSpec{specs[0], specs[2]})
 	_, f := p.send(t, 0)
-	f.Served(gone) // a retry that came too late
+	f.Served(gone, f.PickedAt) // a retry that came too late
 	defer end(f)
 	p.pool.Update(specs)
 	p.want(t, "came back", 0, 1, 0.5)
@@ -251,7 +251,7 @@ func TestNoHitLRUSpreadsAHerd(t *testing.T) {
 			mu.Lock()
 			got[f.Endpoint.Ordinal]++
 			mu.Unlock()
-			f.Served(snapshot.Endpoints[f.Endpoint.Ordinal])
+			f.Served(snapshot.Endpoints[f.Endpoint.Ordinal], f.PickedAt)
 			end(f)
 		})
 	}

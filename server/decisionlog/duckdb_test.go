@@ -261,7 +261,7 @@ func ask(t *testing.T, l *Log, s *scheduling.Scheduler, table *schedtest.Table, 
 		return
 	}
 	if a.served != "" {
-		f.Served(pool.ByAddress(a.served))
+		f.Served(pool.ByAddress(a.served), f.PickedAt)
 	}
 	if !a.open {
 		first := a.first

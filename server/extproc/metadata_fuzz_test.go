@@ -101,7 +101,7 @@ func FuzzSubset(f *testing.F) {
 type account struct{ at map[*scheduling.Endpoint]int }
 
 func (a *account) Charge(_ *scheduling.Cycle, f *scheduling.Flight) { a.at[f.Endpoint]++ }
-func (a *account) Moved(f *scheduling.Flight, from *scheduling.Endpoint) {
+func (a *account) Moved(f *scheduling.Flight, from *scheduling.Endpoint, _ time.Duration) {
 	a.at[from]--
 	a.at[f.Endpoint]++
 }

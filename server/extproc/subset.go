@@ -103,7 +103,7 @@ func (st *stream) onServed(address string) {
 		return
 	}
 	st.server.cfg.Observer.Noted(NoteServedElsewhere)
-	st.flight.Served(e)
+	st.flight.Served(e, st.server.cfg.Now())
 }
 
 // servedEndpoint finds the reported endpoint, first among the picks: the instance that was picked may have left the

@@ -94,7 +94,7 @@ func TestWhatWasNotPredictedOrNotSeenStaysOut(t *testing.T) {
 	f, _ = flown(t, 200, 1)
 	ended(m, f, time.Second) // the one that was not predicted
 	f, s := flown(t, 200, 0)
-	f.Served(s.Endpoints[1])
+	f.Served(s.Endpoints[1], f.PickedAt)
 	ended(m, f, time.Second) // a retry
 	for _, ttft := range []float64{0, -1, math.NaN(), math.Inf(1)} {
 		f, _ = flown(t, ttft, 0)
