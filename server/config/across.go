@@ -19,11 +19,14 @@ const (
 	affinityType    = "prefix-cache-affinity-filter"
 	prefixScoreType = "prefix-cache-scorer"
 	thresholdKey    = "affinityThreshold"
+	latencyType     = "latency-scorer"
+	outlierType     = "outlier-detection-filter"
 )
 
 // warnAcross warns of what no plugin can see by itself.
 func (f *File) warnAcross(types []scheduling.PluginType, s *scheduling.Scheduler) {
 	f.warnUndone()
+	f.warnFailing()
 	f.warnTiers(types, s)
 	f.warnBudget(s)
 	f.warnTokens(s)
@@ -120,6 +123,22 @@ func (f *File) warnUndone() {
 		_, path, _ := strings.Cut(r.Path, ": ")
 		f.warnf(f.place(path), "%s has weight %v and the other scorers together %v: when %s lets a request leave the endpoint "+
 			"that holds its prefix, the prefix score sends it back; lower the weight", r.Name, r.Weight, others, f.refs[gate].Name)
+	}
+}
+
+// warnFailing warns of a scorer by predicted latency without the filter that leaves out who fails: failures teach no times, and an
+// endpoint that refuses everything at once has no queue, so that it is predicted to be the fastest.
+func (f *File) warnFailing() {
+	if slices.ContainsFunc(f.refs, func(r scheduling.Ref) bool { return f.kindOf(r.Name) == outlierType }) {
+		return
+	}
+	for _, r := range f.refs {
+		if f.kindOf(r.Name) != latencyType {
+			continue
+		}
+		_, path, _ := strings.Cut(r.Path, ": ")
+		f.warnf(f.place(path), "%s draws requests to an endpoint that fails fast: failures teach no latency, and nothing waits there; "+
+			"put %s first in the profile", r.Name, outlierType)
 	}
 }
 

@@ -312,6 +312,34 @@ schedulingProfiles:
 	}
 }
 
+// TestC46_FailingFast: by predicted latency an endpoint that refuses everything at once looks idle, and a profile that does not leave it
+// out is warned of.
+func TestC46_FailingFast(t *testing.T) {
+	const warning = " draws requests to an endpoint that fails fast"
+	for text, want := range map[string]string{
+		"schedulingProfiles:\n- plugins:\n  - pluginRef: latency-scorer\n  - pluginRef: max-score-picker\n":                                                                          "f.yaml:3:5: schedulingProfiles[0].plugins[0]: latency-scorer" + warning,
+		"plugins: [{name: quickest, type: latency-scorer}]\nschedulingProfiles:\n- plugins: [{pluginRef: max-score-picker}, {pluginRef: quickest}]\n":                                "f.yaml:3:44: schedulingProfiles[0].plugins[1]: quickest" + warning,
+		"plugins: [{name: sick, type: outlier-detection-filter}]\nschedulingProfiles:\n- plugins: [{pluginRef: sick}, {pluginRef: latency-scorer}, {pluginRef: max-score-picker}]\n": "",
+		"schedulingProfiles:\n- plugins: [{pluginRef: prefill-cost-scorer}, {pluginRef: max-score-picker}]\n":                                                                        "",
+		"plugins: [{type: predicted-latency-producer}]\n": "",
+	} {
+		f, s, err := config.OpenText("f.yaml", []byte(text), environment, realTypes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got strings.Builder
+		for _, w := range f.Warnings {
+			got.WriteString(w.Error() + "\n")
+		}
+		if want == "" && got.Len() > 0 || !strings.HasPrefix(got.String(), want) {
+			t.Errorf("%s\nwarns %s\nwant  %s", text, got.String(), want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestC22_LedgerOverAProducerThatIsOff(t *testing.T) {
 	got := faults(t, "plugins:\n- type: inflight-load-producer\n  parameters: {prefixMatchInfoProducerName: precise-prefix}\n")
 	if !strings.Contains(got, `plugins[0].parameters.prefixMatchInfoProducerName: unknown producer "precise-prefix"`) {
