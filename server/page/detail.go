@@ -9,6 +9,7 @@ import (
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
+	"github.com/sluice-epp/sluice/scheduling/explain"
 )
 
 // shownCandidates is how many candidates a decision is shown with unless all are asked for.
@@ -25,6 +26,8 @@ type detail struct {
 	Steps         []stepDetail
 	Scorers       []scorerHead
 	Candidates    []candidateRow
+	Times         string // what is predicted of the candidates; empty where nothing is
+	Latency       []fact
 	LeftOut       string // how many candidates are not shown
 	Flips         []string
 	Outcome       []fact
@@ -67,6 +70,7 @@ type candidateRow struct {
 	Uncached      string
 	Engine        string
 	Predicted     string
+	Foreseen      []string // what else is predicted
 	Scores        []scoreCell
 	Total         string
 	TotalShare    int
@@ -97,7 +101,13 @@ func detailOf(x *schedulerv1.Explanation, tried bool) detail {
 	for _, s := range d.GetScorers() {
 		v.Scorers = append(v.Scorers, scorerHead{short(s.GetName()), number(s.GetWeight())})
 	}
-	v.Candidates = candidatesOf(d)
+	v.Candidates, v.Latency = candidatesOf(d), latencyFacts(d)
+	for _, c := range d.GetCandidates() {
+		if l, ok := explain.LatencyOf(d, c); ok {
+			v.Times = timed(&l.Predicted)
+			break
+		}
+	}
 	if n := x.GetCandidatesLeftOut(); n > 0 {
 		v.LeftOut = plural(n, "candidate")
 	}
@@ -234,12 +244,13 @@ func candidatesOf(d *decisionv1.Decision) []candidateRow {
 	})
 	rows := make([]candidateRow, 0, len(all))
 	for _, c := range all {
-		rows = append(rows, candidateOf(c, d.GetScorers(), rank[c.GetOrdinal()], tokens, total))
+		rows = append(rows, candidateOf(d, c, rank[c.GetOrdinal()], tokens, total))
 	}
 	return rows
 }
 
-func candidateOf(c *decisionv1.Candidate, scorers []*decisionv1.Scorer, rank int, tokens, total float64) candidateRow {
+func candidateOf(d *decisionv1.Decision, c *decisionv1.Candidate, rank int, tokens, total float64) candidateRow {
+	scorers := d.GetScorers()
 	row := candidateRow{Name: nameOf(c), Rank: rank, Match: "–", Load: "–", Uncached: "–", Engine: "–"}
 	if c.GetName() != "" {
 		row.Address = short(c.GetAddress())
@@ -259,10 +270,7 @@ func candidateOf(c *decisionv1.Candidate, scorers []*decisionv1.Scorer, rank int
 	if m := c.GetEngineMetrics(); len(m) > 0 {
 		row.Engine = engineWords(m[0])
 	}
-	row.Predicted = unknown
-	if p := c.GetLatencyPredictions(); len(p) > 0 {
-		row.Predicted = predictedWords(p[0])
-	}
+	row.Predicted, row.Foreseen = predicted(d, c)
 	for i, s := range c.GetScores() {
 		if i < len(scorers) {
 			row.Scores = append(row.Scores, scoreCell{number(s), number(s * scorers[i].GetWeight()), share(s, 1)})
@@ -276,18 +284,6 @@ func candidateOf(c *decisionv1.Candidate, scorers []*decisionv1.Scorer, rank int
 		row.Total, row.TotalShare = number(c.GetTotal()), share(c.GetTotal(), total)
 	}
 	return row
-}
-
-// predictedWords is a predicted time, and what it is made of where that is recorded.
-func predictedWords(p *decisionv1.LatencyPrediction) string {
-	s := duration(p.GetTtftMs())
-	if p.GetWaitMs() > 0 || p.GetPrefillMs() > 0 {
-		s += ": " + duration(p.GetWaitMs()) + " of waiting, " + duration(p.GetPrefillMs()) + " of prefill"
-	}
-	if p.GetTtftP90Ms() > 0 {
-		s += "; nine of ten below " + duration(p.GetTtftP90Ms())
-	}
-	return s
 }
 
 // standing is how far a candidate came, with its class.

@@ -1,10 +1,12 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	schedulerv1 "github.com/sluice-epp/sluice/api/sluice/scheduler/v1"
@@ -54,6 +56,7 @@ type plot struct {
 	Bar          *mark // what gaps are held against
 	Chips        []chip
 	Top          string // what the highest column stands for
+	Unit         string // of the axis
 }
 
 // column is one column of a plot: two parts on one another, in the plot's units.
@@ -80,8 +83,8 @@ type chip struct {
 const (
 	plotWidth  = 340.0
 	plotLeft   = 6.0
-	plotTop    = 22.0
-	plotBottom = 122.0
+	plotTop    = 36.0
+	plotBottom = 136.0
 )
 
 // plots are the plots of the gate.
@@ -147,7 +150,7 @@ func histogram(title, about, empty, unit string, all []sample) plot {
 			held[i]++
 		}
 	}
-	p.draw(axis, held, gone, "held", "released")
+	p.draw(axis, unit, "decision", held, gone, "held", "released")
 	if len(bars) > 0 {
 		m := mark{X: axis.place(at(bars, 0.5)), Text: "bar " + number(at(bars, 0.5)) + " " + unit, Anchor: "end"}
 		if m.X < plotWidth/2 {
@@ -184,7 +187,7 @@ func breakEven(endpoints []*schedulerv1.Endpoint) plot {
 	for _, v := range all {
 		n[axis.bin(v*fine)]++
 	}
-	p.draw(axis, n, make([]int, len(n)), "endpoints", "")
+	p.draw(axis, "tokens in flight for each prompt token", "endpoint", n, make([]int, len(n)), "endpoints", "")
 	return p
 }
 
@@ -196,12 +199,13 @@ func at(sorted []float64, share float64) float64 {
 	return sorted[min(len(sorted)-1, int(share*float64(len(sorted))))]
 }
 
-func (p *plot) draw(a axis, low, high []int, lowName, highName string) {
+// draw draws what of things lies where on an axis: low of them, and high on top of these.
+func (p *plot) draw(a axis, unit, things string, low, high []int, lowName, highName string) {
 	most := 1
 	for i := range low {
 		most = max(most, low[i]+high[i])
 	}
-	p.Top = count(most)
+	p.Top, p.Unit = plural(most, things), unit
 	width := (plotWidth - 2*plotLeft) / float64(a.bins())
 	scale := (plotBottom - plotTop) / float64(most)
 	for i := range low {
@@ -287,32 +291,51 @@ func (a axis) name(i int) string {
 	return "above " + a.text(a.edges[i]) + " to " + a.text(a.edges[i+1])
 }
 
-// labels are the edges that have room for their names.
+// digit is how wide a character of a label is at most, and apart how far labels are from each other at least.
+const digit, apart = 7.0, 6.0
+
+// labels are the edges that have room for their names, zero before all others. Where columns are narrow they are the powers of ten.
 func (a axis) labels(width float64) []mark {
-	const room = 30
-	var all []mark
-	last := math.Inf(-1)
-	for i, v := range a.edges {
-		if lead := math.Abs(v) / math.Pow(10, math.Floor(math.Log10(max(1, math.Abs(v))))); v != 0 && width < room && lead != 1 {
-			continue // only the powers of ten
+	const narrow = 30
+	zero := max(0, slices.Index(a.edges, 0))
+	type label struct {
+		mark
+		from, to float64
+	}
+	var all []label
+	add := func(i int) {
+		v := a.edges[i]
+		if v != 0 && width < narrow && math.Abs(v) != math.Pow(10, math.Round(math.Log10(math.Abs(v)))) {
+			return
 		}
-		x := plotLeft + float64(i)*width
-		need := float64(room)
-		if i == len(a.edges)-1 {
-			need = 1.6 * room // it ends where the plot does
-		}
-		if x-last < need {
-			continue
-		}
-		last = x
-		m := mark{X: round(x), Text: a.text(v), Anchor: "middle"}
+		l := label{mark: mark{X: round(plotLeft + float64(i)*width), Text: a.text(v), Anchor: "middle"}}
+		wide := digit * float64(utf8.RuneCountInString(l.Text))
 		switch i {
 		case 0:
-			m.Anchor = "start"
+			l.Anchor, l.from = "start", l.X
 		case len(a.edges) - 1:
-			m.Anchor = "end"
+			l.Anchor, l.from = "end", l.X-wide
+		default:
+			l.from = l.X - wide/2
 		}
-		all = append(all, m)
+		l.to = l.from + wide
+		taken := func(other label) bool { return l.from < other.to+apart && other.from < l.to+apart }
+		if l.from >= 0 && l.to <= plotWidth && !slices.ContainsFunc(all, taken) {
+			all = append(all, l)
+		}
 	}
-	return all
+	for d := range a.edges {
+		if zero+d < len(a.edges) {
+			add(zero + d)
+		}
+		if d > 0 && zero-d >= 0 {
+			add(zero - d)
+		}
+	}
+	slices.SortFunc(all, func(a, b label) int { return cmp.Compare(a.X, b.X) })
+	marks := make([]mark, len(all))
+	for i := range all {
+		marks[i] = all[i].mark
+	}
+	return marks
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -31,7 +32,7 @@ func TestGates(t *testing.T) {
 		t.Error(ms.Summary)
 	}
 	tokens, _ := p[2].data.(plot)
-	if tokens.Bar == nil || tokens.Bar.Text != "bar 60 tokens" || tokens.Top != "1" || len(tokens.Bars) != 2 ||
+	if tokens.Bar == nil || tokens.Bar.Text != "bar 60 tokens" || tokens.Top != "1 decision" || tokens.Unit != "tokens" || len(tokens.Bars) != 2 ||
 		tokens.Bars[0].Title != "above 20 to 50: 1 held, 0 released" || tokens.Bars[1].Title != "above 50 to 100: 0 held, 1 released" {
 		t.Errorf("%+v", tokens)
 	}
@@ -79,13 +80,35 @@ func TestHistogram(t *testing.T) {
 	})
 }
 
+// Labels do not run into each other, and where gaps go either way the zero between them has one.
+func TestLabels(t *testing.T) {
+	const perDigit = 7.0 // at most, of 11 pixels' height
+	for _, high := range []float64{0.5, 3, 80, 400, 12_000, 5e5, 2e8, 1e12} {
+		for _, low := range []float64{-1e12, -3e6, -9000, -700, -3, 0, 1, 40} {
+			p := histogram("t", "a", "e", "ms", []sample{{gap: min(low, high), bar: math.NaN()}, {gap: high, bar: math.NaN()}})
+			end, zero := math.Inf(-1), false
+			for _, m := range p.Labels {
+				width := perDigit * float64(utf8.RuneCountInString(m.Text))
+				from := map[string]float64{"start": m.X, "middle": m.X - width/2, "end": m.X - width}[m.Anchor]
+				if from < end+3 || from < 0 || from+width > plotWidth {
+					t.Errorf("%v to %v: %q begins at %v, the one before ends at %v", low, high, m.Text, from, end)
+				}
+				end, zero = from+width, zero || m.Text == "0"
+			}
+			if len(p.Labels) < 2 || low < -1 && !zero {
+				t.Errorf("%v to %v: labels %v", low, high, p.Labels)
+			}
+		}
+	}
+}
+
 func TestBreakEven(t *testing.T) {
 	known := func(v float64) *schedulerv1.Endpoint {
 		return &schedulerv1.Endpoint{Rates: &schedulerv1.LearntRates{BreakEven: &v}}
 	}
 	p := breakEven([]*schedulerv1.Endpoint{known(0.3), known(1.5), known(0.31), {}, known(0)})
 	if p.Empty != "" || len(p.Bars) != 2 || !strings.Contains(p.Bars[0].Title, "above 0.2 to 0.5: 2 endpoints") ||
-		p.Summary != "Known of 3 of 5 endpoints: from 0.3 to 1.5, in the middle 0.31." {
+		p.Top != "2 endpoints" || p.Unit != "tokens in flight for each prompt token" || p.Summary != "Known of 3 of 5 endpoints: from 0.3 to 1.5, in the middle 0.31." {
 		t.Errorf("%+v", p)
 	}
 }
@@ -95,7 +118,7 @@ func TestNumbers(t *testing.T) {
 		"0": number(0), "0.333": number(1.0 / 3), "999": number(999), "15,928": number(15928.4), "−1,234": number(-1234), "−0.5": number(-0.5),
 		unknown: number(math.NaN()), "+Inf": number(math.Inf(1)), "−12": count(-12), "1,000,000": count(1_000_000),
 		"0 %": percent(0), "< 1 %": percent(0.004), "100 %": percent(1), "3 KiB": size(3 << 10), "1.5 GiB": size(3 << 29), "12 B": size(12),
-		"0.25 ms": duration(0.25), "12 ms": duration(12), "1.5 s": duration(1500), "2 min": duration(120_000),
+		"0 ms": duration(0), "0.25 ms": duration(0.25), "12 ms": duration(12), "1.5 s": duration(1500), "2 min": duration(120_000),
 		"59 s": uptime(59 * time.Second), "1 h 1 min": uptime(61 * time.Minute), "3 days": uptime(73 * time.Hour), "1 token": plural(1, "token"),
 	} {
 		if got != want {

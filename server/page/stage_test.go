@@ -59,7 +59,10 @@ func newStage(t testing.TB, endpoints int) *stage {
 	}
 	types := append(append(scorer.Types(), picker.Types()...), gate.Type())
 	s := &stage{table: table, registry: prometheus.NewRegistry(), version: "v1.2.3", process: Process{State: "ready", Uptime: time.Hour, OpenStreams: 7}}
-	s.scheduler = table.Build(t, types, []scheduling.Spec{{Name: "gate", Type: gate.TypeName, Decode: schedtest.YAML("{explorationProbability: 0, penaltyMode: matchedTokens}")}},
+	s.scheduler = table.Build(t, types, []scheduling.Spec{
+		{Name: schedtest.LatencyType, Type: schedtest.LatencyType},
+		{Name: "gate", Type: gate.TypeName, Decode: schedtest.YAML("{explorationProbability: 0, penaltyMode: matchedTokens}")},
+	},
 		"gate", "prefill-cost-scorer", "max-score-picker")
 	s.scheduler.SetConfigHash("abc")
 	s.pool = table.Pool()

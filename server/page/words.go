@@ -103,6 +103,8 @@ func percent(share float64) string {
 // duration writes a time in ms.
 func duration(ms float64) string {
 	switch {
+	case ms == 0:
+		return "0 ms"
 	case ms < 1:
 		return strconv.FormatFloat(ms, 'f', 2, 64) + " ms"
 	case ms < 1000:

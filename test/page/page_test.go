@@ -35,8 +35,10 @@ func newStage(t *testing.T, engines, more int) *stage {
 kind: EndpointPickerConfig
 plugins:
   - type: approx-prefix-cache-producer
+  - type: predicted-latency-producer
   - type: prefix-cache-affinity-filter
     parameters: {penaltyMode: matchedTokens, explorationProbability: 0}
+  - type: prefill-cost-scorer
 `}
 	for i := range more {
 		plan.Endpoints = append(plan.Endpoints, lab.Serve(t, fmt.Sprintf("127.0.%d.%d:0", 100+i/250, i%250+1), http.HandlerFunc(slow)))
@@ -89,6 +91,8 @@ func (s *stage) send(ctx context.Context, t *testing.T, id, tag string, size, ou
 	}
 	r.Header.Set("content-type", "application/json")
 	r.Header.Set("x-request-id", id)
+	r.Header.Set("x-sluice-slo-ttft-ms", "30")
+	r.Header.Set("x-sluice-slo-tpot-ms", "40")
 	if _, err := lab.Try(s.Client, r); err != nil && ctx.Err() == nil {
 		t.Error(err)
 	}
@@ -235,7 +239,8 @@ func TestForms(t *testing.T) {
 	b.visit("http://" + s.host + "/ui/")
 	eval[any](b, "document.querySelector('#lookup').value = 'request-1'; document.querySelector('.lookup').requestSubmit()")
 	b.until("the decision", "location.pathname.startsWith('/ui/decisions/') && document.querySelector('tr.picked')")
-	for _, want := range []string{"request-1", "Candidates", "prefill-cost-scorer", "Load gate", "What would have changed the pick", "complete"} {
+	for _, want := range []string{"request-1", "Candidates", "prefill-cost-scorer", "Load gate", "What would have changed the pick", "complete",
+		"Predicted TTFT", "Predicted TPOT", "Confidence", "Asked TTFT", "Seen TTFT", "times what was predicted"} {
 		if !strings.Contains(b.text("body"), want) {
 			t.Errorf("the decision does not say %q: %s", want, b.text("main"))
 		}
