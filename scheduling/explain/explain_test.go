@@ -52,7 +52,16 @@ var (
 	usual  = []string{"gate", "prefill-cost-scorer", "max-score-picker"}
 	scored = []string{"prefix-cache-scorer", "token-load-scorer", "max-score-picker"}
 	drawn  = []string{"prefix-cache-scorer", "random-picker"}
+
+	predicted = []string{"latency-scorer", "max-score-picker"}
 )
+
+// foreseen is an endpoint of which so many ms to the first token and per token are predicted.
+func foreseen(ttft, tpot float64) schedtest.Endpoint {
+	e := endpoint(0, 0)
+	e.Latency = &scheduling.LatencyPrediction{TTFTMs: ttft, TTFTP90Ms: 1.5 * ttft, TPOTMs: tpot, TPOTP90Ms: 2 * tpot, WaitMs: ttft, Residual: 1}
+	return e
+}
 
 // TestReasonAndFlips shows decisions of every kind with their reasons and flips, as testdata/decisions.txt has them. Each
 // flip is tried: at its value the pick is the one that it says, and one token or block before it still the old one.
@@ -74,6 +83,8 @@ func TestReasonAndFlips(t *testing.T) {
 		{"several scorers", scored, []schedtest.Endpoint{endpoint(1000, 90), endpoint(0, 20)}},
 		{"three of them", scored, []schedtest.Endpoint{endpoint(1000, 90), endpoint(3000, 20), endpoint(2000, 70)}},
 		{"drawn", drawn, []schedtest.Endpoint{endpoint(0, 90), endpoint(0, 20)}},
+		{"predicted", predicted, []schedtest.Endpoint{foreseen(400, 30), foreseen(430, 30), foreseen(2000, 10)}},
+		{"predicted to be equal", predicted, []schedtest.Endpoint{foreseen(400, 30), foreseen(400, 30)}},
 		{"none is ready", usual, []schedtest.Endpoint{{EndpointSpec: scheduling.EndpointSpec{State: scheduling.EndpointDraining}}}},
 		{"there is none", usual, nil},
 	} {
@@ -122,12 +133,18 @@ func check(t *testing.T, profile []string, endpoints []schedtest.Endpoint, d *de
 		case explain.Cached:
 			e.Match = schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(int(v), 100, 16))
 			e.Uncached = schedtest.Ref(scheduling.UncachedRequestTokens(16 * (100 - int(v))))
+		case explain.PredictedTTFT:
+			e.Latency = schedtest.Ref(*e.Latency)
+			e.Latency.TTFTMs = v
 		}
 		_, again := decided(t, profile, changed...)
 		return int(again.GetPicks()[0])
 	}
+	if f.Input == explain.PredictedTTFT {
+		step /= 1000 // a µs
+	}
 	switch f.Input {
-	case explain.InFlight, explain.Cached:
+	case explain.InFlight, explain.Cached, explain.PredictedTTFT:
 		if got := pick(f.To); got != f.Pick {
 			t.Errorf("%s: %d is picked", f.Words(d), got)
 		}

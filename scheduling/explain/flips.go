@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	"github.com/sluice-epp/sluice/scheduling"
@@ -15,10 +16,11 @@ type Input uint8
 
 // The inputs.
 const (
-	InFlight Input = iota + 1 // the tokens in flight on an endpoint
-	Cached                    // the blocks of the prompt that an endpoint's cache holds
-	Weight                    // the weight of a scorer
-	Tie                       // the draw among equals
+	InFlight      Input = iota + 1 // the tokens in flight on an endpoint
+	Cached                         // the blocks of the prompt that an endpoint's cache holds
+	Weight                         // the weight of a scorer
+	Tie                            // the draw among equals
+	PredictedTTFT                  // the time to the first token that is predicted of an endpoint
 )
 
 // Flip is the smallest change of one input that makes the pick another one.
@@ -29,7 +31,7 @@ type Flip struct {
 	Ordinal int
 	// Scorer is the one whose weight it is.
 	Scorer string
-	// From is the value that there was, To the one from which on the pick is another one: tokens, blocks, or a weight.
+	// From is the value that there was, To the one from which on the pick is another one: tokens, blocks, a weight, or ms.
 	From, To float64
 	// Pick is the ordinal of that one.
 	Pick int
@@ -46,7 +48,8 @@ func (f Flip) Size() float64 {
 // The bounds of what is tried.
 const (
 	maxTokens = 1 << 24 // in flight; more than any engine takes
-	rivals    = 3       // endpoints beside the pick whose inputs are changed
+	maxTTFT   = time.Hour
+	rivals    = 3 // endpoints beside the pick whose inputs are changed
 )
 
 // Flips finds the changes that would have made the pick of a recorded decision another one, the smallest first: each is
@@ -63,6 +66,7 @@ func Flips(s *scheduling.Scheduler, d *decisionv1.Decision) ([]Flip, error) {
 	x := &search{Trial: t, scheduler: s, decision: d, pick: int(d.GetPicks()[0])}
 	x.tokens()
 	x.blocks()
+	x.predictions()
 	x.weights()
 	x.tie()
 	slices.SortStableFunc(x.found, func(a, b Flip) int { return cmp.Compare(a.Size(), b.Size()) })

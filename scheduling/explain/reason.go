@@ -259,6 +259,9 @@ func (f Flip) Words(d *decisionv1.Decision) string {
 		return fmt.Sprintf("with %s of the prompt in the cache of %s instead of %s, %s", plural(int64(f.To), "block"), n.name(uint32(f.Ordinal)), Count(int64(f.From)), then)
 	case Weight:
 		return fmt.Sprintf("with %s's weight beyond %s instead of %s, %s", f.Scorer, score(f.To), score(f.From), then)
+	case PredictedTTFT:
+		from, to := apart(f.From, f.To)
+		return fmt.Sprintf("with %s ms predicted of %s instead of %s, %s", to, n.name(uint32(f.Ordinal)), from, then)
 	case Tie:
 		return "with another draw, " + then
 	}
@@ -271,6 +274,15 @@ func score(v float64) string {
 		return Count(int64(math.Round(v)))
 	}
 	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// apart writes two times in ms with as many decimals as tell them apart.
+func apart(a, b float64) (string, string) {
+	x, y := Count(int64(math.Round(a))), Count(int64(math.Round(b)))
+	for decimals := 1; x == y && decimals <= 3; decimals++ {
+		x, y = strconv.FormatFloat(a, 'f', decimals, 64), strconv.FormatFloat(b, 'f', decimals, 64)
+	}
+	return x, y
 }
 
 // plural writes a number of things.

@@ -124,6 +124,7 @@ func explanation(e decisions.Entry, flips bool) (*schedulerv1.Explanation, error
 var inputs = map[explain.Input]schedulerv1.Input{
 	explain.InFlight: schedulerv1.Input_INPUT_TOKENS_IN_FLIGHT, explain.Cached: schedulerv1.Input_INPUT_CACHED_BLOCKS,
 	explain.Weight: schedulerv1.Input_INPUT_WEIGHT, explain.Tie: schedulerv1.Input_INPUT_TIE,
+	explain.PredictedTTFT: schedulerv1.Input_INPUT_PREDICTED_TTFT,
 }
 
 // left are the candidates after each filter.

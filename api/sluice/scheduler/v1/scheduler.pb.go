@@ -43,6 +43,8 @@ const (
 	Input_INPUT_WEIGHT Input = 3
 	// The draw among equals: another seed.
 	Input_INPUT_TIE Input = 4
+	// The time to the first token that is predicted of an endpoint, in ms; the time to the end where whole responses are predicted.
+	Input_INPUT_PREDICTED_TTFT Input = 5
 )
 
 // Enum value maps for Input.
@@ -53,6 +55,7 @@ var (
 		2: "INPUT_CACHED_BLOCKS",
 		3: "INPUT_WEIGHT",
 		4: "INPUT_TIE",
+		5: "INPUT_PREDICTED_TTFT",
 	}
 	Input_value = map[string]int32{
 		"INPUT_UNSPECIFIED":      0,
@@ -60,6 +63,7 @@ var (
 		"INPUT_CACHED_BLOCKS":    2,
 		"INPUT_WEIGHT":           3,
 		"INPUT_TIE":              4,
+		"INPUT_PREDICTED_TTFT":   5,
 	}
 )
 
@@ -2385,13 +2389,14 @@ const file_sluice_scheduler_v1_scheduler_proto_rawDesc = "" +
 	"\fDrainRequest\"p\n" +
 	"\rDrainResponse\x12!\n" +
 	"\fopen_streams\x18\x01 \x01(\x04R\vopenStreams\x12<\n" +
-	"\fgrace_period\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\vgracePeriod*t\n" +
+	"\fgrace_period\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\vgracePeriod*\x8e\x01\n" +
 	"\x05Input\x12\x15\n" +
 	"\x11INPUT_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16INPUT_TOKENS_IN_FLIGHT\x10\x01\x12\x17\n" +
 	"\x13INPUT_CACHED_BLOCKS\x10\x02\x12\x10\n" +
 	"\fINPUT_WEIGHT\x10\x03\x12\r\n" +
-	"\tINPUT_TIE\x10\x04*~\n" +
+	"\tINPUT_TIE\x10\x04\x12\x18\n" +
+	"\x14INPUT_PREDICTED_TTFT\x10\x05*~\n" +
 	"\fProcessState\x12\x1d\n" +
 	"\x19PROCESS_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16PROCESS_STATE_STARTING\x10\x01\x12\x17\n" +
