@@ -157,7 +157,7 @@ func (p *page) flips() {
 	}
 	p.section("What would have changed the pick")
 	if len(p.x.GetFlips()) == 0 {
-		p.text("No single change that was tried: of tokens in flight, cached blocks, or a scorer's weight.")
+		p.text("No single change that was tried: of tokens in flight, cached blocks, a predicted time, or a scorer's weight.")
 	}
 	for _, f := range p.x.GetFlips() {
 		p.item(f.GetWords())
