@@ -58,11 +58,11 @@ func newFilter(b *scheduling.Builder) (any, error) {
 		match: scheduling.ConsumeColumn[scheduling.PrefixCacheMatchInfo](b, "prefixMatchInfoProducerName", params.PrefixMatchInfoProducerName),
 		load:  scheduling.ConsumeColumn[scheduling.InFlightLoad](b, "inFlightLoadProducerName", params.InFlightLoadProducerName),
 	}
-	if g.rule.predicted {
-		g.predictions = scheduling.ConsumeColumn[scheduling.LatencyPrediction](
-			b, latencyProducerParameter, params.LatencyPredictionInfoProducerName)
-	}
 	g.settings = scheduling.GateSettings{AffinityThreshold: g.tau, Predicted: g.rule.predicted}
+	if g.rule.predicted {
+		g.settings.PredictedBy = params.LatencyPredictionInfoProducerName
+		g.predictions = scheduling.ConsumeColumn[scheduling.LatencyPrediction](b, latencyProducerParameter, g.settings.PredictedBy)
+	}
 	if g.rule.breakEven {
 		knobs := params.knobs()
 		g.settings.Prices = &knobs

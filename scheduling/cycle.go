@@ -213,4 +213,6 @@ type GateSettings struct {
 	Prices *PriceKnobs
 	// Predicted says that the times compared are predicted ones: the LatencyPrediction of each endpoint.
 	Predicted bool
+	// PredictedBy is the producer of these as the gate's parameters name it; empty means the only one.
+	PredictedBy string
 }

@@ -162,7 +162,7 @@ func gateOf(g *scheduling.GateReport) *decisionv1.GateReport {
 		Other:     ordinal(g.Other),
 	}
 	if s := g.Settings; s != nil {
-		to.AffinityThreshold, to.Predicted = copied(&s.AffinityThreshold), s.Predicted
+		to.AffinityThreshold, to.Predicted, to.PredictedBy = copied(&s.AffinityThreshold), s.Predicted, s.PredictedBy
 		if p := s.Prices; p != nil {
 			to.Alpha, to.Kappa, to.DecodePrice = copied(p.Alpha), copied(p.Kappa), copied(&p.DecodePrice)
 		}

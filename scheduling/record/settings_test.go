@@ -22,8 +22,11 @@ func gateWith(t *testing.T, table *schedtest.Table, parameters string) *scheduli
 // A record holds what a gate's comparison cannot be made again without; one that was written without it is replayed without it.
 func TestGateSettings(t *testing.T) {
 	for parameters, want := range map[string]*decisionv1.GateReport{
-		"affinityThreshold: 0.7":                              {AffinityThreshold: proto.Float64(0.7)},
-		"ttftSource: latencyPredictor":                        {AffinityThreshold: proto.Float64(0.8), Predicted: true},
+		"affinityThreshold: 0.7":       {AffinityThreshold: proto.Float64(0.7)},
+		"ttftSource: latencyPredictor": {AffinityThreshold: proto.Float64(0.8), Predicted: true},
+		"{ttftSource: latencyPredictor, latencyPredictionInfoProducerName: table-latency}": {
+			AffinityThreshold: proto.Float64(0.8), Predicted: true, PredictedBy: schedtest.LatencyType,
+		},
 		"{penaltyMode: breakEven, explorationProbability: 0}": {AffinityThreshold: proto.Float64(0.8), DecodePrice: proto.Float64(0.1)},
 		"{penaltyMode: breakEven, alpha: 2, kappa: 0, decodePrice: 0.5}": {
 			AffinityThreshold: proto.Float64(0.8), Alpha: proto.Float64(2), Kappa: proto.Float64(0), DecodePrice: proto.Float64(0.5),
@@ -38,7 +41,7 @@ func TestGateSettings(t *testing.T) {
 			d := decide(table, s, &scheduling.Request{ID: 1}, 0)
 			got := &decisionv1.GateReport{
 				AffinityThreshold: d.GetGates()[0].AffinityThreshold, Alpha: d.GetGates()[0].Alpha, Kappa: d.GetGates()[0].Kappa, DecodePrice: d.GetGates()[0].DecodePrice,
-				Predicted: d.GetGates()[0].GetPredicted(),
+				Predicted: d.GetGates()[0].GetPredicted(), PredictedBy: d.GetGates()[0].GetPredictedBy(),
 			}
 			if !proto.Equal(want, got) {
 				t.Errorf("recorded %v, want %v", got, want)

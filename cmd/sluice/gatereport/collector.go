@@ -176,6 +176,10 @@ func (c *Collector) gate(v *view, name string, g *decisionv1.GateReport) error {
 		c.Skip("more gates than are told apart")
 		return nil
 	}
+	if v.unsure(g) {
+		c.Skip(ManyPredictions)
+		return nil
+	}
 	recorded := g != nil && g.GapTokens != nil && g.GapMs != nil
 	candidates := v.before(name)
 	in, even := settingOf(&c.options, g), false

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	"github.com/sluice-epp/sluice/cmd/sluice/gatereport"
 	"github.com/sluice-epp/sluice/gate"
@@ -17,7 +19,11 @@ import (
 // predictedLog are decisions of a gate whose times are predicted: the fixture's gaps, where the tokens in flight say the opposite.
 func predictedLog(t *testing.T, parameters string) []*decisionv1.Decision {
 	t.Helper()
-	f := newFixture(t, "{explorationProbability: 0, ttftSource: latencyPredictor, "+parameters+"}", gate.TypeName, schedtest.First.Type)
+	return predictedBy(t, newFixture(t, "{explorationProbability: 0, ttftSource: latencyPredictor, "+parameters+"}", gate.TypeName, schedtest.First.Type))
+}
+
+func predictedBy(t *testing.T, f *fixture) []*decisionv1.Decision {
+	t.Helper()
 	var all []*decisionv1.Decision
 	for i, gap := range fixtureGaps() {
 		for ordinal, ms := range []float64{50_000 + float64(gap), 50_000, 190_000} {
@@ -80,6 +86,47 @@ func TestPredictedTimes(t *testing.T) {
 	}
 	if strings.Contains(text.String(), "tok/s") {
 		t.Errorf("a throughput is made up:\n%s", text.String())
+	}
+}
+
+// contrary predicts the shortest time where the others predict the longest.
+type contrary struct {
+	key scheduling.Key[scheduling.LatencyPrediction]
+}
+
+func (p contrary) Fill(c *scheduling.Cycle) {
+	for e := range c.Candidates.All() {
+		p.key.In(c).Set(e, scheduling.LatencyPrediction{TTFTMs: float64(100 + 60_000*e), Confidence: 1})
+	}
+}
+
+// TestPredictedBySeveral: the times that count are those of the producer that the gate took. Where a record does not say which
+// one it was, nothing is told of it.
+func TestPredictedBySeveral(t *testing.T) {
+	f := newFixture(t, "", schedtest.First.Type)
+	f.scheduler = f.table.Build(t, []scheduling.PluginType{gate.Type(), schedtest.First, {Type: "contrary", New: func(b *scheduling.Builder) (any, error) {
+		return contrary{scheduling.ProduceColumn[scheduling.LatencyPrediction](b)}, nil
+	}}, {Type: "reader", New: func(b *scheduling.Builder) (any, error) { // so that they are the first ones of a record
+		return contrary{scheduling.ConsumeColumn[scheduling.LatencyPrediction](b, "", "contrary")}, nil
+	}}}, []scheduling.Spec{{Name: "reader", Type: "reader"}, {Name: "contrary", Type: "contrary"}, {Name: gate.TypeName, Type: gate.TypeName, Decode: schedtest.YAML(
+		"{explorationProbability: 0, ttftSource: latencyPredictor, latencyPredictionInfoProducerName: table-latency, maxTTFTPenaltyMs: 18000}")}},
+		gate.TypeName, schedtest.First.Type)
+	log := predictedBy(t, f)
+	if p := log[0].GetCandidates()[0].GetLatencyPredictions(); len(p) != 2 || p[0].GetProducer() != "contrary" {
+		t.Fatalf("the first prediction is not the wrong one: %v", p)
+	}
+	several, alone := reportOn(t, log, options()).Gates[0], reportOn(t, predictedLog(t, "maxTTFTPenaltyMs: 18000"), options()).Gates[0]
+	if several.Checked != 702 || several.Reconstructed != 702 {
+		t.Errorf("%d of %d comparisons come out of the columns", several.Reconstructed, several.Checked)
+	}
+	if diff := cmp.Diff(alone, several); diff != "" {
+		t.Errorf("a second producer makes a difference (-alone +beside another):\n%s", diff)
+	}
+	for _, d := range log {
+		d.Gates[0].PredictedBy = ""
+	}
+	if r := reportOn(t, log, options()); r.Skipped[gatereport.ManyPredictions] != 702 {
+		t.Errorf("skipped: %v", r.Skipped)
 	}
 }
 

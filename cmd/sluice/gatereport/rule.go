@@ -21,7 +21,8 @@ type Rule struct {
 // trial is a gate that decides recorded decisions. It is the gate itself, in a scheduler whose columns are the record's.
 type trial struct {
 	rule      Rule
-	predicted bool // it compares predicted times
+	predicted bool   // it compares predicted times
+	by        string // those of this producer
 	scheduler *scheduling.Scheduler
 	gate      *gate.Filter
 	recorded  *recorded
@@ -63,7 +64,8 @@ type setting struct {
 	threshold, peak float64
 	// alpha, kappa and decodePrice are those of a gate that breaks even, where its record says them; else unset.
 	alpha, kappa, decodePrice float64
-	predicted                 bool // its times are predicted ones
+	predicted                 bool   // its times are predicted ones
+	by                        string // the producer of these where several predict
 }
 
 const unset = -1.0
@@ -78,7 +80,7 @@ func settingOf(o *Options, g *decisionv1.GateReport) setting {
 	if g == nil || g.AffinityThreshold == nil {
 		return in
 	}
-	in.predicted = g.GetPredicted()
+	in.predicted, in.by = g.GetPredicted(), g.GetPredictedBy()
 	if t := g.GetAffinityThreshold(); t > 0 && t <= 1 {
 		in.threshold = t
 	}
@@ -107,7 +109,7 @@ func (in setting) prices(p *gate.Parameters) {
 
 // newTrial builds a rule's gate for a setting.
 func newTrial(r Rule, in setting) (*trial, error) {
-	t := &trial{rule: r, recorded: &recorded{}, fixed: scheduling.FixedRates(in.peak)}
+	t := &trial{rule: r, by: in.by, recorded: &recorded{}, fixed: scheduling.FixedRates(in.peak)}
 	never := 0.0
 	p := r.Parameters
 	p.AffinityThreshold, p.ExplorationProbability, p.PeakPrefillThroughput = &in.threshold, &never, in.peak
@@ -166,7 +168,7 @@ func (t *trial) judge(v *view, candidates []int) (report scheduling.GateReport, 
 	}
 	if t.predicted {
 		latency := t.recorded.latency.In(c)
-		for o, l := range v.latency {
+		for o, l := range v.predictions(t.by) {
 			latency.Set(o, l)
 		}
 	}

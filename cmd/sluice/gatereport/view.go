@@ -18,6 +18,8 @@ const (
 	// ManyMatches and ManyLoads are those with more than one of them, where none was chosen.
 	ManyMatches = "several prefix matches are recorded: choose one with --match-producer"
 	ManyLoads   = "several in-flight loads are recorded: choose one with --load-producer"
+	// ManyPredictions is a decision with several predictions, of which the gate does not say which it took.
+	ManyPredictions = "several latency predictions are recorded, and not which of them the gate took"
 	// Inconsistent is a record that cannot be.
 	Inconsistent = "the record is inconsistent"
 )
@@ -34,8 +36,8 @@ type view struct {
 	load     map[int]scheduling.InFlightLoad
 	uncached map[int]scheduling.UncachedRequestTokens
 	rates    map[int]scheduling.LearntRates
-	measured map[int]bool // whether the rates are more than the constants
-	latency  map[int]scheduling.LatencyPrediction
+	measured map[int]bool                                    // whether the rates are more than the constants
+	latency  map[string]map[int]scheduling.LatencyPrediction // by their producer
 	pressure *scheduling.PoolPressure
 }
 
@@ -55,14 +57,32 @@ func (v *view) addPrices(ordinal int, c *decisionv1.Candidate, loads string) {
 			v.uncached[ordinal] = scheduling.UncachedRequestTokens(m.GetTokens())
 		}
 	}
-	for _, m := range c.GetLatencyPredictions()[:min(1, len(c.GetLatencyPredictions()))] {
-		v.latency[ordinal] = scheduling.LatencyPrediction{TTFTMs: m.GetTtftMs(), WholeResponse: m.GetWholeResponse()}
+	for _, m := range c.GetLatencyPredictions() {
+		all := v.latency[m.GetProducer()]
+		if all == nil {
+			all = map[int]scheduling.LatencyPrediction{}
+			v.latency[m.GetProducer()] = all
+		}
+		all[ordinal] = record.PredictionFrom(m)
 	}
 	for _, m := range c.GetLearntRates() {
 		if r := (scheduling.LearntRates{PrefillMsPerToken: m.GetPrefillMsPerToken(), WaitMsPerToken: m.GetWaitMsPerToken()}); r.PrefillMsPerToken > 0 {
 			v.rates[ordinal], v.measured[ordinal] = r, m.GetConfidence() > 0
 		}
 	}
+}
+
+// predictions are those of the producer with a name. A record does not repeat the name of the only one.
+func (v *view) predictions(of string) map[int]scheduling.LatencyPrediction {
+	if only, ok := v.latency[""]; ok {
+		return only
+	}
+	return v.latency[of]
+}
+
+// unsure reports whether there are predictions of several producers, and a gate that takes some does not say whose.
+func (v *view) unsure(g *decisionv1.GateReport) bool {
+	return g.GetPredicted() && g.GetPredictedBy() == "" && len(v.latency) > 0 && v.latency[""] == nil
 }
 
 func pressureOf(d *decisionv1.Decision) *scheduling.PoolPressure {
@@ -100,7 +120,7 @@ func viewOf(d *decisionv1.Decision, o *Options) (v *view, skip string) {
 	v = &view{
 		decision: d, match: map[int]scheduling.PrefixCacheMatchInfo{}, load: map[int]scheduling.InFlightLoad{}, pressure: pressureOf(d),
 		uncached: map[int]scheduling.UncachedRequestTokens{}, rates: map[int]scheduling.LearntRates{}, measured: map[int]bool{},
-		latency: map[int]scheduling.LatencyPrediction{},
+		latency: map[string]map[int]scheduling.LatencyPrediction{},
 	}
 	v.request.ID, v.request.Model = d.GetId(), d.GetRequest().GetModel()
 	var endpoints []*scheduling.Endpoint

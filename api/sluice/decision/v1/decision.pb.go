@@ -1929,7 +1929,9 @@ type GateReport struct {
 	// The decodePrice of a gate that breaks even; absent for every other one.
 	DecodePrice *float64 `protobuf:"fixed64,12,opt,name=decode_price,json=decodePrice,proto3,oneof" json:"decode_price,omitempty"`
 	// Whether the times are predicted ones (ttftSource: latencyPredictor), so that gap_ms is no matter of tokens in flight.
-	Predicted     bool `protobuf:"varint,13,opt,name=predicted,proto3" json:"predicted,omitempty"`
+	Predicted bool `protobuf:"varint,13,opt,name=predicted,proto3" json:"predicted,omitempty"`
+	// The producer of the predictions as the gate names it; empty where it takes those of the only one.
+	PredictedBy   string `protobuf:"bytes,14,opt,name=predicted_by,json=predictedBy,proto3" json:"predicted_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2053,6 +2055,13 @@ func (x *GateReport) GetPredicted() bool {
 		return x.Predicted
 	}
 	return false
+}
+
+func (x *GateReport) GetPredictedBy() string {
+	if x != nil {
+		return x.PredictedBy
+	}
+	return ""
 }
 
 // Scorer is a scorer of the profile.
@@ -2381,7 +2390,7 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"FilterStep\x12\x16\n" +
 	"\x06filter\x18\x01 \x01(\tR\x06filter\x12\x12\n" +
-	"\x04left\x18\x02 \x01(\rR\x04left\"\xcc\x04\n" +
+	"\x04left\x18\x02 \x01(\rR\x04left\"\xef\x04\n" +
 	"\n" +
 	"GateReport\x12\x16\n" +
 	"\x06filter\x18\x01 \x01(\tR\x06filter\x129\n" +
@@ -2399,7 +2408,8 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	" \x01(\x01H\aR\x05alpha\x88\x01\x01\x12\x19\n" +
 	"\x05kappa\x18\v \x01(\x01H\bR\x05kappa\x88\x01\x01\x12&\n" +
 	"\fdecode_price\x18\f \x01(\x01H\tR\vdecodePrice\x88\x01\x01\x12\x1c\n" +
-	"\tpredicted\x18\r \x01(\bR\tpredictedB\t\n" +
+	"\tpredicted\x18\r \x01(\bR\tpredicted\x12!\n" +
+	"\fpredicted_by\x18\x0e \x01(\tR\vpredictedByB\t\n" +
 	"\a_gap_msB\r\n" +
 	"\v_gap_tokensB\t\n" +
 	"\a_bar_msB\r\n" +
