@@ -1,6 +1,7 @@
 package scheduling
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -115,7 +116,7 @@ func (p *profile) attach(in *instance, weight float64) {
 // a line.
 func (s *Scheduler) Describe() []string {
 	var lines []string
-	for _, in := range s.plugins {
+	for _, in := range s.profile.ordered(s.plugins) {
 		line := fmt.Sprintf("%s (%s)", in.spec.Name, in.spec.Type)
 		if out := in.builder.produces; len(out) > 0 {
 			var data []string
@@ -134,4 +135,23 @@ func (s *Scheduler) Describe() []string {
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// ordered puts the filters, the scorers and the picker, in their order, behind the plugins that know; the graph's order says
+// only who needs whom.
+func (p *profile) ordered(plugins []*instance) []*instance {
+	turn := func(in *instance) int {
+		name := in.spec.Name
+		if i := slices.IndexFunc(p.filters, func(f namedFilter) bool { return f.name == name }); i >= 0 {
+			return 1 + i
+		}
+		if i := slices.IndexFunc(p.scorers, func(sc namedScorer) bool { return sc.name == name }); i >= 0 {
+			return 1 + len(p.filters) + i
+		}
+		if _, ok := in.plugin.(Picker); ok {
+			return 1 + len(p.filters) + len(p.scorers)
+		}
+		return 0
+	}
+	return slices.SortedStableFunc(slices.Values(plugins), func(a, b *instance) int { return cmp.Compare(turn(a), turn(b)) })
 }

@@ -33,7 +33,7 @@ func (s *Scheduler) TypeOf(name string) string {
 	return ""
 }
 
-// Plugins walks the plugins of the configuration by name, in the order in which they run.
+// Plugins walks the plugins of the configuration by name, each behind those that it consumes from.
 func (s *Scheduler) Plugins() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for _, p := range s.plugins {
