@@ -159,8 +159,8 @@ func (p *Parameters) validateChoices() error {
 		choice("ttftSource", p.TTFTSource, SourcePrefillThroughput, SourceLatencyPredictor),
 	}
 	if p.PenaltyMode == ModeMatchedTokens && p.TTFTSource == SourceLatencyPredictor {
-		errs = append(errs, fmt.Errorf("parameters.penaltyMode: %s cannot be used with ttftSource %s: milliseconds and tokens do not compare",
-			ModeMatchedTokens, SourceLatencyPredictor))
+		errs = append(errs, fmt.Errorf("parameters.penaltyMode: %s cannot be used with ttftSource %s: milliseconds and tokens do not compare; use %s or %s",
+			ModeMatchedTokens, SourceLatencyPredictor, ModeBreakEven, ModeStatic))
 	}
 	return errors.Join(append(errs, p.validateKnobs())...)
 }

@@ -45,7 +45,7 @@ func refused(t *testing.T, parameters string, want ...string) {
 
 func TestMatchedTokensRejectsLatencyPredictor(t *testing.T) {
 	refused(t, "penaltyMode: matchedTokens\nttftSource: latencyPredictor",
-		"matchedTokens cannot be used with ttftSource latencyPredictor", "milliseconds and tokens do not compare")
+		"matchedTokens cannot be used with ttftSource latencyPredictor", "milliseconds and tokens do not compare; use breakEven or static")
 }
 
 func TestRejectsUnknownPenaltyMode(t *testing.T) {

@@ -9,7 +9,9 @@ import (
 )
 
 func TestNearest(t *testing.T) {
-	types := []string{"queue-scorer", "token-load-scorer", "max-score-picker", "random-picker"}
+	types := []string{
+		"queue-scorer", "token-load-scorer", "max-score-picker", "random-picker", "token-producer", "predicted-latency-producer", "latency-scorer",
+	}
 	for name, want := range map[string]string{
 		"queue-scorer":      "queue-scorer",
 		"queue-scorrer":     "queue-scorer",
@@ -17,8 +19,15 @@ func TestNearest(t *testing.T) {
 		"Queue-Scorer":      "queue-scorer",
 		"maxscorepicker":    "max-score-picker",
 		"latency-predictor": "",
-		"x":                 "",
-		"":                  "",
+
+		"latency-producer":          "predicted-latency-producer", // and not token-producer, five letters off
+		"predicted-latency-scorer":  "latency-scorer",
+		"predicted-latency-producr": "predicted-latency-producer",
+		"load-scorer":               "token-load-scorer",
+		"scorer":                    "",
+		"max--score-picker":         "max-score-picker",
+		"x":                         "",
+		"":                          "",
 	} {
 		if got := scheduling.Nearest(name, types); got != want {
 			t.Errorf("Nearest(%q) is %q, want %q", name, got, want)

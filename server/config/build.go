@@ -166,7 +166,7 @@ func (b *building) collect(prefix string, err error) {
 		}
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {
-		b.faults = append(b.faults, b.locate(prefix+line))
+		b.faults = append(b.faults, b.hinted(b.locate(prefix+line)))
 	}
 }
 
@@ -189,11 +189,25 @@ func (f *File) withoutEchoes(faults Faults) Faults {
 	})
 }
 
-// How messages of package scheduling begin.
+// What messages of package scheduling begin with or hold.
 const (
+	several  = ": several plugins produce "
 	noPicker = "the profile has no picker"
 	unused   = "is in no scheduling profile"
 )
+
+// hinted adds to a fault what to do where the file does not show what is at fault: the built-in profile, or a plugin that was made
+// on demand.
+func (b *building) hinted(f Fault) Fault {
+	switch {
+	case strings.HasPrefix(f.Message, unused) && b.builtInProfile():
+		f.Message += "; without schedulingProfiles the built-in profile runs, which has no place for it: write one that refers to it"
+	case f.Path == "" && strings.Contains(f.Message, several):
+		name, _, _ := strings.Cut(f.Message, ": ")
+		f.Message += "; declare " + name + " under plugins and set it there"
+	}
+	return f
+}
 
 // leadingKey matches the key that an error of a plugin begins with.
 var leadingKey = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9]+|\[\d+\])*): `)
