@@ -55,6 +55,14 @@ type Latency struct {
 	Seen Seen
 }
 
+// OwnPart is what the part of a predicted time is that no other request causes: of a whole response most of it is no prefill.
+func OwnPart(p *scheduling.LatencyPrediction) string {
+	if p.WholeResponse {
+		return "computing"
+	}
+	return "prefill"
+}
+
 // LatencyOf reads what was predicted of a candidate; ok is false where nothing was.
 func LatencyOf(d *decisionv1.Decision, c *decisionv1.Candidate) (l Latency, ok bool) {
 	if len(c.GetLatencyPredictions()) == 0 {

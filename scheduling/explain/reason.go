@@ -194,6 +194,8 @@ func bar(g *decisionv1.GateReport) string {
 		return "within the " + tokens + " that the match saves and the ceiling of " + ms
 	case tokens != "":
 		return "within the " + tokens + " that the match saves"
+	case ms != "" && g.GetPredicted() && g.GetGapMs() < 0:
+		return "and might be up to " + ms + " later"
 	case ms != "":
 		return "within the bound of " + ms
 	}
@@ -261,6 +263,13 @@ func (f Flip) Words(d *decisionv1.Decision) string {
 		return fmt.Sprintf("with %s's weight beyond %s instead of %s, %s", f.Scorer, score(f.To), score(f.From), then)
 	case PredictedTTFT:
 		from, to := apart(f.From, f.To)
+		if from == to { // a draw among equals
+			word := "more"
+			if f.To < f.From {
+				word = "less"
+			}
+			return fmt.Sprintf("with a little %s than %s ms predicted of %s, %s", word, from, n.name(uint32(f.Ordinal)), then)
+		}
 		return fmt.Sprintf("with %s ms predicted of %s instead of %s, %s", to, n.name(uint32(f.Ordinal)), from, then)
 	case Tie:
 		return "with another draw, " + then

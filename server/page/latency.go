@@ -57,7 +57,7 @@ func partsOf(p *scheduling.LatencyPrediction) string {
 	if !(p.WaitMs > 0) && !(p.PrefillMs > 0) {
 		return ""
 	}
-	s := duration(p.WaitMs) + " of waiting, " + duration(p.PrefillMs) + " of prefill"
+	s := duration(p.WaitMs) + " of waiting, " + duration(p.PrefillMs) + " of " + explain.OwnPart(p)
 	if p.Residual > 0 && p.Residual != 1 {
 		s += ", times " + number(p.Residual)
 	}

@@ -36,13 +36,13 @@ func TestPredictedLatency(t *testing.T) {
 	}
 	for i := range s.table.Endpoints {
 		l := s.table.Endpoints[i].Latency
-		*l = scheduling.LatencyPrediction{TTFTMs: 800, TTFTP90Ms: 900, WholeResponse: true}
+		*l = scheduling.LatencyPrediction{TTFTMs: 800, TTFTP90Ms: 900, WaitMs: 100, PrefillMs: 700, WholeResponse: true}
 	}
 	s.table.Endpoints[1].Latency = nil
 	root = parse(t, s.get(t, fmt.Sprint("/ui/decisions/", s.decide(t, "llama", "r", true))))
-	contains(t, root, "Predicted response 800 ms; nine of ten below 900 ms Confidence 0 % Asked TTFT 30 ms; what is predicted is the whole response",
+	contains(t, root, "Predicted response 800 ms; nine of ten below 900 ms Made of 100 ms of waiting, 700 ms of computing Confidence 0 % Asked TTFT 30 ms; what is predicted is the whole response",
 		"Asked TPOT 200 ms; no time per token is predicted Seen response 1.0 s, 1.25 times what was predicted",
-		"Engine Predicted response prefill-cost-scorer", "800 ms nine of ten below 900 ms confidence 0 %", "not yet known")
+		"Engine Predicted response prefill-cost-scorer", "800 ms nine of ten below 900 ms 100 ms of waiting, 700 ms of computing confidence 0 %", "not yet known")
 }
 
 // TestSharesAreThoseOfExplain: a share says the same wherever it is shown.

@@ -62,7 +62,7 @@ func parts(l *scheduling.LatencyPrediction) string {
 	if l.WaitMs == 0 && l.PrefillMs == 0 {
 		return ""
 	}
-	s := fmt.Sprintf(": %s of waiting, %s of prefill", display.Millis(l.WaitMs), display.Millis(l.PrefillMs))
+	s := fmt.Sprintf(": %s of waiting, %s of %s", display.Millis(l.WaitMs), display.Millis(l.PrefillMs), explain.OwnPart(l))
 	if r := l.Residual; r > 0 && r != 1 {
 		s += fmt.Sprintf(", times %s for what such requests took more or less", display.Score(r))
 	}
