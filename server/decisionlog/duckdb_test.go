@@ -171,6 +171,9 @@ var answers = map[string]string{
 		held 3 200.0 440.0 494.0
 		no_sticky 2 325.0 385.0 398.5
 		released_matched 1 300.0 300.0 300.0`,
+	"How far off were predicted times, and was what requests asked kept?": `
+		vllm-0 2 0.75 1 2 1
+		vllm-1 2 0.17 2 1 1`,
 	"What did the gate's releases cost?": `
 		prefix-cache-affinity-filter released_matched 1 1 4001.0 251.2 1440`,
 	"Which picks were close?": `
@@ -208,6 +211,7 @@ func deciding(t *testing.T) (*schedtest.Table, *scheduling.Scheduler) {
 	table.Endpoints[4].Name, table.Endpoints[4].State = "", scheduling.EndpointNotReady
 	types := append(append(append(scorer.Types(), picker.Types()...), filter.Types()...), gate.Type())
 	s := table.Build(t, types, []scheduling.Spec{
+		{Name: schedtest.LatencyType, Type: schedtest.LatencyType},
 		{Name: "gpu-only", Type: "label-selector-filter", Decode: schedtest.YAML("matchLabels: {tier: gpu}")},
 		{Name: "prefix-cache-affinity-filter", Type: "prefix-cache-affinity-filter", Decode: schedtest.YAML("{explorationProbability: 0, penaltyMode: matchedTokens}")},
 	}, "gpu-only", "prefix-cache-affinity-filter", "token-load-scorer", "max-score-picker")
@@ -225,6 +229,10 @@ func happen(t *testing.T, folder string, format Format) {
 			for e := range 3 {
 				table.Endpoints[e].Match = schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(a.matched[e], 100, 16))
 				table.Endpoints[e].Load = &scheduling.InFlightLoad{Tokens: a.load[e], Requests: min(1, a.load[e])}
+				table.Endpoints[e].Latency = &scheduling.LatencyPrediction{TTFTMs: 200, TTFTP90Ms: 350}
+			}
+			if table.Objective = nil; a.model == chat {
+				table.Objective = &scheduling.LatencyObjective{TTFTMs: 300}
 			}
 			ask(t, l, s, table, uint64(i+1), a)
 			time.Sleep(30 * time.Second)
