@@ -22,33 +22,50 @@ const (
 func ObjectiveOf(r *Request) (o LatencyObjective, ok bool) {
 	ttftRank, tpotRank := objectiveAbsent, objectiveAbsent
 	for i := range r.Headers {
-		h := &r.Headers[i]
-		switch h.Name {
-		case "x-sluice-slo-ttft-ms":
-			readObjective(&o.TTFTMs, &ttftRank, h.Value, objectiveOwn)
-		case "x-llm-d-slo-ttft-ms":
-			readObjective(&o.TTFTMs, &ttftRank, h.Value, objectivePeer)
-		case "x-slo-ttft-ms":
-			readObjective(&o.TTFTMs, &ttftRank, h.Value, objectivePlain)
-		case "x-sluice-slo-tpot-ms":
-			readObjective(&o.TPOTMs, &tpotRank, h.Value, objectiveOwn)
-		case "x-llm-d-slo-tpot-ms":
-			readObjective(&o.TPOTMs, &tpotRank, h.Value, objectivePeer)
-		case "x-slo-tpot-ms":
-			readObjective(&o.TPOTMs, &tpotRank, h.Value, objectivePlain)
+		into, seen := &o.TTFTMs, &ttftRank
+		rank, tpot := objectiveHeader(r.Headers[i].Name)
+		if tpot {
+			into, seen = &o.TPOTMs, &tpotRank
+		}
+		if rank == objectiveAbsent || rank < *seen {
+			continue
+		}
+		if ms, ok := milliseconds(r.Headers[i].Value); ok {
+			*into, *seen = ms, rank
 		}
 	}
 	return o, o.TTFTMs > 0 || o.TPOTMs > 0
 }
 
-// readObjective takes a header's value where no better spelling was seen and it is usable.
-func readObjective(into *float64, seen *int, value []byte, rank int) {
-	if rank < *seen {
-		return
+// UnreadObjective reports whether one of these headers has a value that cannot be used, such as 500ms.
+func UnreadObjective(r *Request) bool {
+	for i := range r.Headers {
+		if rank, _ := objectiveHeader(r.Headers[i].Name); rank != objectiveAbsent {
+			if _, ok := milliseconds(r.Headers[i].Value); !ok {
+				return true
+			}
+		}
 	}
-	if ms, ok := milliseconds(value); ok {
-		*into, *seen = ms, rank
+	return false
+}
+
+// objectiveHeader is the rank of a header's name, and whether it is of the time per output token.
+func objectiveHeader(name string) (rank int, tpot bool) {
+	switch name {
+	case "x-sluice-slo-ttft-ms":
+		return objectiveOwn, false
+	case "x-llm-d-slo-ttft-ms":
+		return objectivePeer, false
+	case "x-slo-ttft-ms":
+		return objectivePlain, false
+	case "x-sluice-slo-tpot-ms":
+		return objectiveOwn, true
+	case "x-llm-d-slo-tpot-ms":
+		return objectivePeer, true
+	case "x-slo-tpot-ms":
+		return objectivePlain, true
 	}
+	return objectiveAbsent, false
 }
 
 // mostDigits is how many digits of a number are read: as many as a float64 holds for sure.

@@ -52,6 +52,9 @@ func TestObjectiveOf(t *testing.T) {
 			if want := tc.want != (scheduling.LatencyObjective{}); ok != want {
 				t.Errorf("ok = %t, want %t", ok, want)
 			}
+			if got, want := scheduling.UnreadObjective(asking(tc.headers...)), tc.name == "a bad value is as none" || tc.name == "twice"; got != want {
+				t.Errorf("unread: %t, want %t", got, want)
+			}
 		})
 	}
 }
@@ -67,6 +70,9 @@ func TestObjectiveValues(t *testing.T) {
 		if math.Abs(got.TTFTMs-want) > 1e-12*want || ok != (want > 0) {
 			t.Errorf("%q: %v, %t; want %v", text, got.TTFTMs, ok, want)
 		}
+		if unread := scheduling.UnreadObjective(asking("x-sluice-slo-ttft-ms: " + text)); unread == ok {
+			t.Errorf("%q: unread %t, read %t", text, unread, ok)
+		}
 	}
 }
 
@@ -75,7 +81,7 @@ func TestObjectiveAllocatesNothing(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	r := asking("x-sluice-slo-ttft-ms: 250", "x-llm-d-slo-tpot-ms: no number at all", "x-slo-tpot-ms: 12.5")
-	if n := testing.AllocsPerRun(100, func() { scheduling.ObjectiveOf(r) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { scheduling.ObjectiveOf(r); scheduling.UnreadObjective(r) }); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }

@@ -23,6 +23,7 @@ type knowledge struct {
 
 	samples, tpotSamples, forests, failed atomic.Uint64
 	skipped                               [skips]atomic.Uint64
+	unread                                atomic.Uint64 // requests with an objective that could not be read
 }
 
 // endpoint is what is known of one endpoint instance.

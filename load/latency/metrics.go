@@ -59,7 +59,7 @@ type Collector struct {
 	plugins iter.Seq2[string, *Plugin]
 
 	slowness, errors, prefill, confidence *prometheus.Desc
-	samples, tpot, skipped                *prometheus.Desc
+	samples, tpot, skipped, unread        *prometheus.Desc
 	forests, failed, trusted, classes     *prometheus.Desc
 }
 
@@ -81,6 +81,8 @@ func NewCollector(plugins iter.Seq2[string, *Plugin]) *Collector {
 		tpot:       desc("tpot_samples_total", "Requests whose time per output token taught something."),
 		skipped: desc("skipped_total", "Requests that taught nothing, by reason: failed, moved (served by another endpoint than was picked), "+
 			"not_streamed, just_started (of the first of a new process), endpoint_gone.", "reason"),
+		unread: desc("objectives_unread_total", "Requests with a header that asks for a latency and whose value is not a number of ms above 0, "+
+			"at most a day: that header counts for nothing."),
 		forests: desc("forests_total", "Forests of trees whose growth was begun."),
 		failed:  desc("forests_failed_total", "Forests whose growth ended in a fault of the program: the one before stays in use."),
 		trusted: desc("forests_trusted", "Classes whose forest makes predictions better, and is used."),
@@ -91,7 +93,7 @@ func NewCollector(plugins iter.Seq2[string, *Plugin]) *Collector {
 // Describe implements prometheus.Collector.
 func (m *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.slowness, m.errors, m.prefill, m.confidence, m.samples, m.tpot, m.skipped, m.forests, m.failed, m.trusted, m.classes,
+		m.slowness, m.errors, m.prefill, m.confidence, m.samples, m.tpot, m.skipped, m.unread, m.forests, m.failed, m.trusted, m.classes,
 	} {
 		ch <- d
 	}
@@ -123,6 +125,7 @@ func (m *Collector) Collect(ch chan<- prometheus.Metric) {
 		for i, reason := range skipNames {
 			send(m.skipped, prometheus.CounterValue, float64(k.skipped[i].Load()), reason)
 		}
+		send(m.unread, prometheus.CounterValue, float64(k.unread.Load()))
 		kinds := k.kinds()
 		trusted := kinds.Count(func(c *class) bool { return c.known.Load().forest != nil })
 		send(m.forests, prometheus.CounterValue, float64(k.forests.Load()))

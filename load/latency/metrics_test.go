@@ -6,16 +6,24 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/sluice-epp/sluice/scheduling"
 )
 
 func TestCollector(t *testing.T) {
 	w := newWorld(t, "", 2)
 	w.serve(0, 20, 400*time.Millisecond, good(1000, 0, 100))
+	w.request.Headers = []scheduling.Header{{Name: "x-slo-ttft-ms", Value: []byte("500ms")}, {Name: "x-slo-tpot-ms", Value: []byte("soon")}}
+	w.predict(0)
+	w.pick(0)
 	c := NewCollector(func(yield func(string, *Plugin) bool) { yield("seer", w.plugin) })
 	if problems, err := testutil.CollectAndLint(c); err != nil || len(problems) > 0 {
 		t.Error(problems, err)
 	}
 	want := `
+# HELP sluice_latency_objectives_unread_total Requests with a header that asks for a latency and whose value is not a number of ms above 0, at most a day: that header counts for nothing.
+# TYPE sluice_latency_objectives_unread_total counter
+sluice_latency_objectives_unread_total{producer="seer"} 1
 # HELP sluice_latency_samples_total Requests whose time to the first token taught something.
 # TYPE sluice_latency_samples_total counter
 sluice_latency_samples_total{producer="seer"} 17
@@ -27,7 +35,7 @@ sluice_latency_skipped_total{producer="seer",reason="just_started"} 3
 sluice_latency_skipped_total{producer="seer",reason="moved"} 0
 sluice_latency_skipped_total{producer="seer",reason="not_streamed"} 0
 `
-	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "sluice_latency_samples_total", "sluice_latency_skipped_total"); err != nil {
+	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "sluice_latency_samples_total", "sluice_latency_skipped_total", "sluice_latency_objectives_unread_total"); err != nil {
 		t.Error(err)
 	}
 	if n := testutil.CollectAndCount(c, "sluice_latency_prediction_error_ratio"); n != 2 {

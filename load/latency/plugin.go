@@ -109,8 +109,12 @@ func (p *Plugin) Produce(_ context.Context, c *scheduling.Cycle) error {
 	return nil
 }
 
-// Committed does nothing: Charge noted the pick.
-func (p *Plugin) Committed(*scheduling.Cycle, *scheduling.Flight) {}
+// Committed counts what was asked in vain. Charge noted the pick.
+func (p *Plugin) Committed(c *scheduling.Cycle, _ *scheduling.Flight) {
+	if scheduling.UnreadObjective(c.Request) {
+		p.known.unread.Add(1)
+	}
+}
 
 // Charge notes what the request finds, and adds it to the endpoint's work.
 func (p *Plugin) Charge(c *scheduling.Cycle, f *scheduling.Flight) {
