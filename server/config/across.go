@@ -19,6 +19,7 @@ const (
 	affinityType    = "prefix-cache-affinity-filter"
 	prefixScoreType = "prefix-cache-scorer"
 	thresholdKey    = "affinityThreshold"
+	sourceKey       = "ttftSource"
 	latencyType     = "latency-scorer"
 	outlierType     = "outlier-detection-filter"
 )
@@ -27,6 +28,7 @@ const (
 func (f *File) warnAcross(types []scheduling.PluginType, s *scheduling.Scheduler) {
 	f.warnUndone()
 	f.warnFailing()
+	f.warnUnpredicted()
 	f.warnTiers(types, s)
 	f.warnBudget(s)
 	f.warnTokens(s)
@@ -142,6 +144,21 @@ func (f *File) warnFailing() {
 	}
 }
 
+// warnUnpredicted warns of an affinity filter that is declared for the profile by predicted latency and has what its type has by
+// default, which is not what that profile has.
+func (f *File) warnUnpredicted() {
+	if !f.builtInProfile() || !slices.ContainsFunc(f.refs, func(r scheduling.Ref) bool { return f.kindOf(r.Name) == latencyType }) {
+		return
+	}
+	for _, pl := range f.allPlugins() {
+		if pl.kind == affinityType && !pl.builtIn && !pl.sets(sourceKey) {
+			f.warnf(pl.at, "%s does not compare predicted times, by which %s goes: declared, it has its type's defaults and not the profile's; "+
+				"set ttftSource: latencyPredictor with penaltyMode: breakEven and explorationProbability: 0, or ttftSource: prefillThroughput to keep to this",
+				pl.name, latencyType)
+		}
+	}
+}
+
 func (f *File) kindOf(name string) string {
 	for _, pl := range f.allPlugins() {
 		if pl.name == name {
@@ -177,7 +194,8 @@ func (f *File) warnTiers(types []scheduling.PluginType, s *scheduling.Scheduler)
 
 // sets reports whether the file sets a parameter, under either of its spellings.
 func (pl plugin) sets(key string) bool {
-	return !pl.builtIn && (pl.parameter(key) != nil || pl.parameter(otherSpellings[key]) != nil)
+	other, two := otherSpellings[key]
+	return !pl.builtIn && (pl.parameter(key) != nil || two && pl.parameter(other) != nil)
 }
 
 // atOr is where a plugin is declared, or else another is.

@@ -99,6 +99,8 @@ var foreignDefaults = map[string]map[string]string{
 	},
 	"active-request-scorer": {"idleThreshold": "0", "maxBusyScore": "1"},
 	"token-load-scorer":     {"queueThresholdTokens": "4194304"},
+	predictorType:           {"sloBufferFactor": "1", "streamingMode": "false"},
+	latencyType:             {"ttftWeight": "0.8", "tpotWeight": "0.2"},
 	prefixScoreType:         {"matchLengthWeight": "0", "matchLengthScaleTokens": "8192"},
 }
 

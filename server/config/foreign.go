@@ -234,6 +234,13 @@ func (p *parsing) parsers() {
 	p.unsupportedRefs("requestHandler", node)
 }
 
+// fallbackScore is why the weights of llm-d's score for want of predictions mean nothing.
+const fallbackScore = "predictions are there from the first request on"
+
+// foreignValues are the only values, by parameter, with which one of the foreignKeys means nothing: another one would have changed how
+// requests are served.
+var foreignValues = map[string]string{"headroomSelectionStrategy": "least"}
+
 // foreignKeys are parameters of llm-d's plugins that mean nothing here, by type.
 var foreignKeys = map[string]map[string]string{
 	"inflight-load-producer": {
@@ -244,6 +251,12 @@ var foreignKeys = map[string]map[string]string{
 		"endpointRoleLabel":       "endpoints have no roles here",
 		"useEncoderCacheFeatures": "there is no encoder cache here",
 		"predictInProduce":        "predictions are made at the pick, of what is in flight then",
+	},
+	latencyType: {
+		"headroomSelectionStrategy": "the endpoint with the least room to spare is picked, as with least",
+		"compositeKVWeight":         fallbackScore,
+		"compositeQueueWeight":      fallbackScore,
+		"compositePrefixWeight":     fallbackScore,
 	},
 	"precise-prefix-cache-producer": {
 		"indexerConfig": "the index is in memory and bounds itself",
@@ -266,11 +279,15 @@ var movedKeys = map[string]map[string]string{
 
 // dropForeign is a decoder's drop for the parameters of a plugin.
 func (f *File) dropForeign(pl plugin, d *decoder) func(origin, string, ast.Node) bool {
-	return func(at origin, key string, _ ast.Node) bool {
+	return func(at origin, key string, value ast.Node) bool {
 		if at.path != pl.at.path+".parameters."+key {
 			return false
 		}
 		if why, ok := foreignKeys[pl.kind][key]; ok {
+			if only, ok := foreignValues[key]; ok && nodeText(pl.document.resolve(value)) != only {
+				d.addf(at, "only llm-d's %s is supported, and need not be set", only)
+				return true
+			}
 			f.warnf(at, "llm-d's %s means nothing here and is left out: %s", key, why)
 			return true
 		}
