@@ -53,6 +53,8 @@ type Latency struct {
 	Headroom scheduling.Headroom
 	// Seen is what came, of the first pick.
 	Seen Seen
+	// Unseen says why no time to a first token was seen of an answer that ended well; empty where one was, or none was to be.
+	Unseen string
 }
 
 // OwnPart is what the part of a predicted time is that no other request causes: of a whole response most of it is no prefill.
@@ -79,6 +81,10 @@ func LatencyOf(d *decisionv1.Decision, c *decisionv1.Candidate) (l Latency, ok b
 	if o := d.GetOutcome(); o != nil && len(d.GetPicks()) > 0 && d.GetPicks()[0] == c.GetOrdinal() {
 		end := record.EndingFrom(o)
 		l.Seen = SeenOf(&l.Predicted, &end, int(min(d.GetRequest().GetChoices(), math.MaxInt32)))
+		well := end.Reason == scheduling.EndComplete && end.Status >= 200 && end.Status <= 299 && end.ServedBy == ""
+		if well && end.FirstToken < 0 && !d.GetRequest().GetStream() && l.Predicted.Usable() && !l.Predicted.WholeResponse {
+			l.Unseen = "not seen: the answer was not streamed"
+		}
 	}
 	return l, true
 }

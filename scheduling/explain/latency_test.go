@@ -123,3 +123,32 @@ func TestAsked(t *testing.T) {
 		}
 	}
 }
+
+// TestUnseen: of an answer that was not streamed it is said why nothing compares with the prediction.
+func TestUnseen(t *testing.T) {
+	well := &decisionv1.Outcome{Reason: "complete", Status: 200, TotalMs: 300}
+	for name, tc := range map[string]struct {
+		of      *decisionv1.LatencyPrediction
+		stream  bool
+		outcome *decisionv1.Outcome
+		want    bool
+	}{
+		"not streamed":               {&decisionv1.LatencyPrediction{TtftMs: 200}, false, well, true},
+		"streamed":                   {&decisionv1.LatencyPrediction{TtftMs: 200}, true, &decisionv1.Outcome{Reason: "complete", Status: 200, TtftMs: proto.Float64(90), TotalMs: 300}, false},
+		"streamed, and not seen":     {&decisionv1.LatencyPrediction{TtftMs: 200}, true, well, false},
+		"a whole response":           {&decisionv1.LatencyPrediction{TtftMs: 200, WholeResponse: true}, false, well, false},
+		"failed":                     {&decisionv1.LatencyPrediction{TtftMs: 200}, false, &decisionv1.Outcome{Reason: "complete", Status: 500}, false},
+		"given up":                   {&decisionv1.LatencyPrediction{TtftMs: 200}, false, &decisionv1.Outcome{Reason: "disconnect", Status: 200}, false},
+		"served by another endpoint": {&decisionv1.LatencyPrediction{TtftMs: 200}, false, &decisionv1.Outcome{Reason: "complete", Status: 200, ServedBy: "10.0.0.9:80"}, false},
+		"still under way":            {&decisionv1.LatencyPrediction{TtftMs: 200}, false, nil, false},
+	} {
+		d := &decisionv1.Decision{
+			Request: &decisionv1.Request{Stream: tc.stream, Choices: 1}, Picks: []uint32{0}, Outcome: tc.outcome,
+			Candidates: []*decisionv1.Candidate{{LatencyPredictions: []*decisionv1.LatencyPrediction{tc.of}}},
+		}
+		l, _ := explain.LatencyOf(d, d.Candidates[0])
+		if got := l.Unseen != ""; got != tc.want {
+			t.Errorf("%s: %q", name, l.Unseen)
+		}
+	}
+}

@@ -40,6 +40,7 @@ func latencyFacts(d *decisionv1.Decision) []fact {
 	add("Asked TTFT", l.AskedTTFT(duration))
 	add("Asked TPOT", l.AskedTPOT(duration))
 	add("Seen "+what, beside(l.Seen.TTFTMs, l.Predicted.TTFTMs))
+	add("Seen "+what, l.Unseen)
 	add("Seen TPOT", beside(l.Seen.TPOTMs, l.Predicted.TPOTMs))
 	return facts
 }

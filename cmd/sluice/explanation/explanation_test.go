@@ -146,6 +146,10 @@ func pages(t *testing.T) map[string]string {
 	}
 	out["predicted"] = written(x, nil)
 
+	x.Decision.Request.Stream, x.Decision.Outcome.TtftMs = false, nil
+	out["predicted_unstreamed"] = written(x, nil)
+	x.Decision.Request.Stream, x.Decision.Outcome.TtftMs = true, schedtest.Ref(264.0)
+
 	// The same with a fifth of what is asked in reserve, from a client that left in the middle of the answer.
 	for _, e := range x.Decision.Candidates {
 		l := e.LatencyPredictions[0]

@@ -48,9 +48,10 @@ func (p *page) predicted(e *decisionv1.Candidate) {
 		p.field("predicted TPOT", display.Millis(tpot)+below(l.Predicted.TPOTP90Ms))
 	}
 	p.seen("seen "+what, l.Seen.TTFTMs, l.Predicted.TTFTMs)
+	p.say("seen "+what, l.Unseen)
 	p.seen("seen TPOT", l.Seen.TPOTMs, l.Predicted.TPOTMs)
-	p.asked("asked TTFT", l.AskedTTFT(display.Millis))
-	p.asked("asked TPOT", l.AskedTPOT(display.Millis))
+	p.say("asked TTFT", l.AskedTTFT(display.Millis))
+	p.say("asked TPOT", l.AskedTPOT(display.Millis))
 	next := p.next()
 	if m, ok := explain.LatencyOf(p.d, next); ok {
 		p.field("beside it", fmt.Sprintf("%s on %s%s%s", display.Millis(m.Predicted.TTFTMs), p.name(next.GetOrdinal()), parts(&m.Predicted), below(m.Predicted.TTFTP90Ms)))
@@ -83,7 +84,8 @@ func (p *page) seen(name string, took, predicted float64) {
 	}
 }
 
-func (p *page) asked(name, words string) {
+// say sets what there are words for.
+func (p *page) say(name, words string) {
 	if words != "" {
 		p.field(name, words)
 	}
