@@ -58,8 +58,14 @@ func regimeOf(share float64) int {
 // Where a ninth of ten begins: half as long again.
 const startAbove = 0.4
 
-func newClass(perMs float64) *class {
-	c := &class{ttft: newRegression(ttftPrior(perMs)), tpot: newRegression(tpotPrior(perMs)), tpotOver: quantile{at: startAbove}}
+// newClass returns a class of which nothing is known but how many tokens per ms it is taken to prefill. whole says that what is to be
+// predicted is the time to the end of a response.
+func newClass(perMs float64, whole bool) *class {
+	prior := ttftPrior(perMs)
+	if !whole {
+		prior = prior[:ttftAnswer]
+	}
+	c := &class{ttft: newRegression(prior), tpot: newRegression(tpotPrior(perMs)), tpotOver: quantile{at: startAbove}}
 	for i := range c.above {
 		c.above[i].at = startAbove
 	}

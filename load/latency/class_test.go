@@ -29,7 +29,7 @@ func TestRegimeOf(t *testing.T) {
 // TestTailIsLearntByRegime: one request of twenty takes six times as long on idle endpoints and four of twenty on busy ones, so that
 // nine of ten stay near the median there and do not here.
 func TestTailIsLearntByRegime(t *testing.T) {
-	c := newClass(16)
+	c := newClass(16, false)
 	for i := range 2000 {
 		idle, queued := alone(100), alone(100)
 		idle.wait, queued.wait = 0.1, 0.8
@@ -45,7 +45,7 @@ func TestTailIsLearntByRegime(t *testing.T) {
 
 // TestTailIsNotBelowTheMedian, however much shorter all times are than predicted.
 func TestTailIsNotBelowTheMedian(t *testing.T) {
-	c := newClass(16)
+	c := newClass(16, false)
 	for range 300 {
 		f := alone(100)
 		c.learnTTFT(&f, 0, 20, atOnce)
@@ -58,7 +58,7 @@ func TestTailIsNotBelowTheMedian(t *testing.T) {
 
 // TestTailOfTokens follows one token in five that takes three times as long.
 func TestTailOfTokens(t *testing.T) {
-	c := newClass(16)
+	c := newClass(16, false)
 	near(t, "at first", c.known.Load().tpotAbove, math.Exp(startAbove), 1e-12)
 	for i := range 2000 {
 		f := alone(100)
@@ -69,7 +69,7 @@ func TestTailOfTokens(t *testing.T) {
 
 // TestUnpredictedTokensHaveNoTail: where no TPOT was predicted there is nothing to be above of.
 func TestUnpredictedTokensHaveNoTail(t *testing.T) {
-	c := newClass(16)
+	c := newClass(16, false)
 	for range 300 {
 		f := alone(100)
 		f.tpotMs = 0
@@ -111,7 +111,7 @@ func TestFinish(t *testing.T) {
 
 // TestBadForestIsNotUsed: it is tried on requests that it does not decide about, and used while it helps.
 func TestBadForestIsNotUsed(t *testing.T) {
-	c := newClass(16)
+	c := newClass(16, false)
 	c.residual.grown = &forest{}
 	learn := func(n int, residual float64) *model {
 		for range n {
@@ -134,7 +134,7 @@ func TestBadForestIsNotUsed(t *testing.T) {
 
 // TestUntriedForestIsNotJudged: a request that was predicted before there was a forest says nothing of it.
 func TestUntriedForestIsNotJudged(t *testing.T) {
-	c := newClass(16)
+	c := newClass(16, false)
 	f := alone(100)
 	if c.learnTTFT(&f, 0, 150, atOnce); c.residual.judged != 0 {
 		t.Errorf("judged on %d requests", c.residual.judged)
@@ -168,7 +168,7 @@ func TestSlownessIsTakenOut(t *testing.T) {
 		{"one of two is thrice as slow", []float64{1, 3}, []float64{200, 600}, 200 * math.Sqrt(3)},
 		{"all are thrice as slow", []float64{3, 3}, []float64{600, 600}, 600},
 	} {
-		c := newClass(16)
+		c := newClass(16, false)
 		for range 2000 {
 			for i, slow := range test.slow {
 				f := alone(200)
@@ -185,7 +185,7 @@ func TestSlownessIsTakenOut(t *testing.T) {
 
 // TestModelSaysWhatATokenTakes, everything included, and how many samples it comes from and how far they were off.
 func TestModelSaysWhatATokenTakes(t *testing.T) {
-	c := newClass(16)
+	c := newClass(16, false)
 	near(t, "ms for a token at the start", c.known.Load().tokenMs, 1./16, 1e-12)
 	for range 25 {
 		f := alone(100)

@@ -55,7 +55,7 @@ func (p Parameters) learnsAs(other Parameters) bool {
 
 // classes are those of endpoints of which nothing has been learnt.
 func (p Parameters) classes() *classes.Set[class] {
-	return classes.New(p.ClassLabel, func() *class { return newClass(p.PeakPrefillThroughput / 1000) })
+	return classes.New(p.ClassLabel, func() *class { return newClass(p.PeakPrefillThroughput/1000, !p.StreamingMode) })
 }
 
 // Type describes the plugin. It is what produces LatencyPrediction where nothing else does.

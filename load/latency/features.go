@@ -15,12 +15,16 @@ type input struct {
 	score    float64 // prefix_cache_score, which is weighted
 	requests float64 // in flight, by the ledger
 	inFlight float64 // their tokens
+	limit    float64 // what the request lets an answer have at most, in tokens; 0: it does not say
+	whole    bool    // it is the time to the end of the response that is asked for
 	metrics  *scheduling.EngineMetrics
 }
 
 // inputs are where a cycle has them.
 type inputs struct {
 	tokens    float64
+	limit     float64
+	whole     bool
 	match     *scheduling.Column[scheduling.PrefixCacheMatchInfo]
 	load      *scheduling.Column[scheduling.InFlightLoad]
 	uncached  *scheduling.Column[scheduling.UncachedRequestTokens]
@@ -33,7 +37,8 @@ type inputs struct {
 func (p *Plugin) inputs(c *scheduling.Cycle) inputs {
 	prompt, _ := p.prompt.In(c).Get()
 	return inputs{
-		tokens: float64(max(0, prompt.Count)), match: p.match.In(c), load: p.load.In(c), uncached: p.uncached.In(c), metrics: p.metrics.In(c),
+		tokens: float64(max(0, prompt.Count)), limit: float64(max(0, c.Request.MaxOutputTokens)), whole: !p.params.StreamingMode,
+		match: p.match.In(c), load: p.load.In(c), uncached: p.uncached.In(c), metrics: p.metrics.In(c),
 		endpoints: p.known.endpoints.All(),
 	}
 }
@@ -41,7 +46,7 @@ func (p *Plugin) inputs(c *scheduling.Cycle) inputs {
 // of is an endpoint's input, valid until the next call.
 func (a *inputs) of(ordinal int) *input {
 	in := &a.last
-	*in = input{tokens: a.tokens, uncached: a.tokens, metrics: a.metrics.At(ordinal)}
+	*in = input{tokens: a.tokens, uncached: a.tokens, limit: a.limit, whole: a.whole, metrics: a.metrics.At(ordinal)}
 	if own := a.uncached.At(ordinal); own != nil {
 		in.uncached = float64(max(0, *own))
 		in.tokens = max(in.tokens, in.uncached)
@@ -68,6 +73,8 @@ const (
 	ttftStepContext        // the same × their context
 	ttftStepLeft           // ms of the current step, where the endpoint only decodes
 	ttftOverdue            // ms that the request at the head takes longer than it should
+	ttftAnswer             // tokens of the answer, where the time to its end is asked for
+	ttftAnswerSeqs         // the same × requests in flight
 	ttftTerms
 )
 
@@ -97,6 +104,8 @@ func ttftPrior(perMs float64) []term {
 		ttftStepContext: {prior: step / 250_000, ridge: 2},
 		ttftStepLeft:    {prior: 1, ridge: 8, exact: true},
 		ttftOverdue:     {prior: 0.5, ridge: 4, exact: true},
+		ttftAnswer:      {prior: step, ridge: 2},
+		ttftAnswerSeqs:  {prior: step / 240, ridge: 2},
 	}
 }
 
@@ -143,6 +152,7 @@ const (
 	seesAge             // age of the metrics, in ms
 	seesScore           // prefix_cache_score
 	seesTPOT            // the TPOT that is predicted, in ms
+	seesLimit           // the tokens that an answer has at most, where the time to its end is asked for
 	sights
 )
 
@@ -164,6 +174,11 @@ func (w *work) fillTTFT(x *terms, now time.Duration, in *input, msPerToken float
 		x[ttftStepLeft] = max(0, ms(w.since-now))
 	case w.decoding > 0:
 		x[ttftStepLeft] = w.steps.left(now)
+	}
+	x[ttftAnswer], x[ttftAnswerSeqs] = 0, 0
+	if in.whole {
+		tokens := w.length.expected(in.limit)
+		x[ttftAnswer], x[ttftAnswerSeqs] = tokens, tokens*(decoding+float64(len(w.queue)))
 	}
 }
 
@@ -187,7 +202,11 @@ func (w *work) fillSight(z *sight, in *input, x *terms, linear *scheduling.Laten
 		seesContext: float32(context), seesHeld: float32(context + w.held),
 		seesOverdue: float32(x[ttftOverdue]), seesStepLeft: float32(x[ttftStepLeft]),
 		seesScore: float32(in.score), seesTPOT: float32(linear.TPOTMs),
+		seesLimit:   float32(in.limit),
 		seesWaiting: -1, seesRunning: -1, seesKVUsage: -1, seesAge: -1,
+	}
+	if !in.whole {
+		z[seesLimit] = 0 // nobody knows it who is asked for a first token
 	}
 	m := in.metrics
 	if m == nil {

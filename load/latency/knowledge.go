@@ -168,6 +168,7 @@ func (k *knowledge) end(s *flight, f *scheduling.Flight, now, took time.Duration
 	e.work.end(now, f.ID, s.input)
 	if tokens := float64(f.Outcome.Usage.CompletionTokens) / s.choices; tokens > 0 {
 		e.work.answered(tokens)
+		e.work.length.add(tokens, s.limit)
 	}
 	skip := -1
 	switch o := &f.Outcome; {

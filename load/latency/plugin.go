@@ -40,6 +40,7 @@ type flight struct {
 	judged   bool    // there was one
 	wait     float64 // part of the TTFT that is the endpoint's
 	input    float64 // tokens of its prompt
+	limit    float64 // what each of its answers may have at most, in tokens; 0: any number
 	choices  float64 // answers that it asked for
 	started  bool    // its first token has come
 	moved    bool    // to another endpoint than the one that was picked
@@ -127,7 +128,7 @@ func (p *Plugin) Charge(c *scheduling.Cycle, f *scheduling.Flight) {
 	in := all.of(f.Endpoint.Ordinal)
 	s.on.note(s, c.Now, in, p.predictions.In(c).At(f.Endpoint.Ordinal))
 	s.on.work.begin(c.Now, prompt{
-		id: f.ID, input: in.tokens, tokens: in.uncached, pairs: pairsOf(in.tokens, in.uncached), unseen: p.params.StreamingMode && !f.Stream,
+		id: f.ID, input: in.tokens, tokens: in.uncached, pairs: pairsOf(in.tokens, in.uncached), unseen: !f.Stream,
 	})
 }
 

@@ -2,6 +2,7 @@ package latency
 
 import (
 	"math"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -250,6 +251,63 @@ func TestWholeResponses(t *testing.T) {
 	if !guess.WholeResponse || guess.TPOTMs != 0 || guess.TPOTP90Ms != 0 {
 		t.Errorf("%+v, want a whole response and no TPOT", guess)
 	}
+}
+
+// TestWholeResponsesTakeTheirAnswersTime: what a request lets an answer have at most says how long it takes, and so do those who decode
+// beside it. Requests that cannot be seen to decode are not taken for a queue.
+func TestWholeResponsesTakeTheirAnswersTime(t *testing.T) {
+	w := newWorld(t, "streamingMode: false", 2)
+	w.request.Stream = false
+	random := rand.New(rand.NewPCG(3, 4))
+	took := func(limit int) time.Duration { return 100*time.Millisecond + time.Duration(limit)*20*time.Millisecond }
+	serve := func(endpoint int) {
+		w.request.MaxOutputTokens = 16 + random.IntN(240)
+		f := w.pick(endpoint)
+		w.now += took(w.request.MaxOutputTokens)
+		f.Done(good(1000, 0, w.request.MaxOutputTokens), w.now)
+	}
+	for i := range 300 {
+		serve(i % 2)
+	}
+	for limit, share := range map[int]float64{16: 0.15, 64: 0.1, 128: 0.1} {
+		w.request.MaxOutputTokens = limit
+		near(t, "time to the end", w.predict(0).TTFTMs, ms(took(limit)), share)
+	}
+	for i := range 2 {
+		if slow := w.plugin.known.endpoints.All()[i].Value.slow.latest(); math.Abs(slow-1) > 0.1 {
+			t.Errorf("slowness %v of endpoint %d, which is like the other", slow, i)
+		}
+	}
+
+	alone := w.predict(0)
+	f := w.pick(0)
+	w.now += time.Second
+	if beside := w.predict(0); beside.WaitMs > alone.WaitMs+100 {
+		t.Errorf("wait %v beside an answer that is being written, %v alone", beside.WaitMs, alone.WaitMs)
+	}
+	f.Done(good(1000, 0, 100), w.now)
+}
+
+// TestLengthOfAnswers: those that are cut off say that they would have been longer.
+func TestLengthOfAnswers(t *testing.T) {
+	var l length
+	near(t, "an answer, at first", l.expected(0), usualAnswer, 1e-9)
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 2000 {
+		limit := []float64{0, 20, 100}[random.IntN(3)]
+		tokens := math.Ceil(300 * random.ExpFloat64())
+		if limit > 0 {
+			tokens = min(tokens, limit)
+		}
+		l.add(tokens, limit)
+	}
+	near(t, "an answer", l.expected(0), 300, 0.3)
+	near(t, "an answer of at most 20", l.expected(20), 20, 0.05)
+	near(t, "an answer of at most 100", l.expected(100), 85, 0.1)
+	for range 200 {
+		l.add(16, 16)
+	}
+	near(t, "an answer where all are cut off", l.expected(64), 64, 0.1)
 }
 
 // TestUnstreamedRequestsLeaveTheQueue: where the first token is not seen the prompt counts as computed once it should be.

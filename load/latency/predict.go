@@ -127,7 +127,8 @@ func (e *endpoint) linear(guess *scheduling.LatencyPrediction, m *model, x, y *t
 	e.work.settle(now, m.tokenMs*slow)
 	e.work.fillTTFT(x, now, in, m.tokenMs*slow)
 	e.work.fillTPOT(y, now, in)
-	own := m.ttft[ttftBase]*x[ttftBase] + m.ttft[ttftOwn]*x[ttftOwn] + m.ttft[ttftOwnPairs]*x[ttftOwnPairs]
+	own := m.ttft[ttftBase]*x[ttftBase] + m.ttft[ttftOwn]*x[ttftOwn] + m.ttft[ttftOwnPairs]*x[ttftOwnPairs] +
+		m.ttft[ttftAnswer]*x[ttftAnswer] + m.ttft[ttftAnswerSeqs]*x[ttftAnswerSeqs]
 	wait := m.ttft[ttftAhead]*x[ttftAhead] + m.ttft[ttftAheadPairs]*x[ttftAheadPairs] + m.ttft[ttftSteps]*x[ttftSteps] +
 		m.ttft[ttftStepSeqs]*x[ttftStepSeqs] + m.ttft[ttftStepContext]*x[ttftStepContext] + m.ttft[ttftStepLeft]*x[ttftStepLeft] +
 		m.ttft[ttftOverdue]*x[ttftOverdue]
@@ -161,7 +162,7 @@ func (e *endpoint) note(s *flight, now time.Duration, in *input, guess *scheduli
 	m := e.class.known.Load()
 	var linear scheduling.LatencyPrediction
 	e.linear(&linear, m, &s.x, &s.y, now, in)
-	s.class, s.slow, s.input = e.class, e.slow.at(now), in.tokens
+	s.class, s.slow, s.input, s.limit = e.class, e.slow.at(now), in.tokens, in.limit
 	s.linearMs, s.wait = linear.TTFTMs, linear.WaitMs/linear.TTFTMs
 	s.ttftMs, s.tpotMs = linear.TTFTMs, linear.TPOTMs
 	if guess != nil {

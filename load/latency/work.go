@@ -22,6 +22,7 @@ type work struct {
 	since    time.Duration // the engine is busy with the first of the queue
 	passed   time.Duration // what those should have taken that were settled behind that one
 	answer   float64       // tokens of an answer, on average
+	length   length
 	flow     flow
 	steps    stepClock
 }
@@ -230,6 +231,41 @@ func (w *work) answered(tokens float64) {
 		w.answer = tokens
 	}
 	w.answer += (tokens - w.answer) * answerShare
+}
+
+// length is how long answers get that nothing cuts off, learnt from all: those that reach their limit say only that they would have been
+// longer.
+type length struct {
+	tokens float64 // of answers, faded
+	ended  float64 // answers that ended by themselves, faded
+}
+
+const (
+	// usualAnswer is how many tokens an answer has where nothing is known of any; it counts as much as one that was seen.
+	usualAnswer = 128
+	// lengthFade is what an answer's weight falls to with one more.
+	lengthFade = 1 - 1./64
+)
+
+// add takes an answer in; limit is what it was allowed to have, 0 for any number.
+func (l *length) add(tokens, limit float64) {
+	l.tokens, l.ended = l.tokens*lengthFade+tokens, l.ended*lengthFade
+	if limit == 0 || tokens < limit {
+		l.ended++
+	}
+}
+
+// expected is how many tokens an answer with a limit has on average, where lengths are exponentially distributed:
+//
+//	μ · (1 − exp(−limit/μ))    μ: tokens of all answers by the number of those that ended by themselves
+//
+// which is the estimate of greatest likelihood for samples of which some are cut off.
+func (l *length) expected(limit float64) float64 {
+	mean := (l.tokens + usualAnswer) / (l.ended + 1)
+	if limit == 0 {
+		return mean
+	}
+	return -mean * math.Expm1(-limit/mean)
 }
 
 // answerShare is how much of the mean length an answer makes.
