@@ -55,8 +55,12 @@ func regimeOf(share float64) int {
 	}
 }
 
-// Where a ninth of ten begins: half as long again.
-const startAbove = 0.4
+const (
+	// startAbove is where a ninth of ten begins: half as long again.
+	startAbove = 0.4
+	// startWorth is how many samples that is worth: the first ones err most, and would send it far off.
+	startWorth = 20
+)
 
 // newClass returns a class of which nothing is known but how many tokens per ms it is taken to prefill. whole says that what is to be
 // predicted is the time to the end of a response.
@@ -65,9 +69,9 @@ func newClass(perMs float64, whole bool) *class {
 	if !whole {
 		prior = prior[:ttftAnswer]
 	}
-	c := &class{ttft: newRegression(prior), tpot: newRegression(tpotPrior(perMs)), tpotOver: quantile{at: startAbove}}
+	c := &class{ttft: newRegression(prior), tpot: newRegression(tpotPrior(perMs)), tpotOver: quantile{at: startAbove, n: startWorth}}
 	for i := range c.above {
-		c.above[i].at = startAbove
+		c.above[i] = c.tpotOver
 	}
 	c.publish()
 	return c

@@ -138,7 +138,7 @@ func (r *regression) solve() {
 // quantile follows a quantile by small steps, so that a sample counts by its side and not by its distance.
 type quantile struct {
 	at float64
-	n  int
+	n  int // samples, and those that where it begins is worth
 }
 
 // quantileStep is how far a quantile of logarithms moves at a sample.
