@@ -1,9 +1,14 @@
 package latency
 
 import (
+	"math"
+	"slices"
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
+	"github.com/sluice-epp/sluice/load/steps"
 	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/scheduling/schedtest"
 )
@@ -94,5 +99,283 @@ func TestStrangersAreNotKept(t *testing.T) {
 	all := w.plugin.known.endpoints.All()
 	if len(all) != 1 || all[0].Endpoint.UID != "another" {
 		t.Errorf("%d endpoints are kept, want the new one", len(all))
+	}
+}
+
+// TestEngineGoesOn to the next of the queue where the first one goes, and where one was served: the others' ends say nothing of it.
+func TestEngineGoesOn(t *testing.T) {
+	const begun, now = 10 * time.Millisecond, 70 * time.Millisecond
+	for _, test := range []struct {
+		name  string
+		after func(*work)
+		since time.Duration
+		queue []uint64
+	}{
+		{"the first one is served", func(w *work) { w.first(now, 1) }, now, []uint64{2, 3}},
+		{"another is served", func(w *work) { w.first(now, 2) }, now, []uint64{1, 3}},
+		{"the first one ends", func(w *work) { w.end(now, 1, 100) }, now, []uint64{2, 3}},
+		{"another ends", func(w *work) { w.end(now, 2, 200) }, begun, []uint64{1, 3}},
+		{"the first one moves away", func(w *work) { w.move(&work{}, now, 1, 100) }, now, []uint64{2, 3}},
+		{"another moves away", func(w *work) { w.move(&work{}, now, 3, 300) }, begun, []uint64{1, 2}},
+		{"one is served that is not there", func(w *work) { w.first(now, 9) }, begun, []uint64{1, 2, 3}},
+		{"another comes", func(w *work) { w.begin(now, prompt{id: 4}) }, begun, []uint64{1, 2, 3, 4}},
+	} {
+		var w work
+		for id := range uint64(3) {
+			w.begin(begun, prompt{id: id + 1, input: 100 * float64(id+1)})
+		}
+		w.passed = 5
+		test.after(&w)
+		queue := []uint64{}
+		for _, p := range w.queue {
+			queue = append(queue, p.id)
+		}
+		if w.since != test.since || !slices.Equal(queue, test.queue) || (w.passed == 0) != (test.since == now) {
+			t.Errorf("%s: busy since %v with %v, %v passed; want since %v with %v", test.name, w.since, queue, w.passed, test.since, test.queue)
+		}
+	}
+}
+
+// TestWorkAddsUp: whatever comes, goes and moves between two endpoints, what each has is the sum of its requests.
+func TestWorkAddsUp(t *testing.T) {
+	type request struct {
+		prompt
+		at      int
+		started bool
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var ends [2]work
+		var all []*request
+		for step := range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now := time.Duration(step) * time.Millisecond
+			what := rapid.IntRange(0, 4).Draw(t, "what")
+			if what < 2 || len(all) == 0 {
+				uncached := float64(rapid.IntRange(0, 100).Draw(t, "uncached"))
+				r := &request{at: what % 2, prompt: prompt{
+					id: uint64(step), tokens: uncached, input: uncached + 5, pairs: pairsOf(uncached+5, uncached), unseen: rapid.Bool().Draw(t, "unseen"),
+				}}
+				ends[r.at].begin(now, r.prompt)
+				all = append(all, r)
+				continue
+			}
+			i := rapid.IntRange(0, len(all)-1).Draw(t, "which")
+			switch r := all[i]; what {
+			case 2:
+				ends[r.at].first(now, r.id)
+				r.started = true
+			case 3:
+				ends[r.at].move(&ends[1-r.at], now, r.id, r.input)
+				r.at = 1 - r.at
+			case 4:
+				ends[r.at].end(now, r.id, r.input)
+				all = slices.Delete(all, i, i+1)
+			}
+		}
+		for at := range ends {
+			got := &ends[at]
+			var want work
+			for _, r := range all {
+				switch {
+				case r.at != at:
+				case r.started:
+					want.decoding++
+					want.context += r.input
+				default:
+					want.queue = append(want.queue, r.prompt)
+					want.tokens, want.pairs, want.held = want.tokens+r.tokens, want.pairs+r.pairs, want.held+r.input
+					if r.unseen {
+						want.unseen++
+					}
+				}
+			}
+			if len(got.queue) != len(want.queue) || got.tokens != want.tokens || got.pairs != want.pairs || got.held != want.held ||
+				got.unseen != want.unseen || got.decoding != want.decoding || got.context != want.context {
+				t.Fatalf("%+v, want %+v", got, &want)
+			}
+		}
+	})
+}
+
+// TestRoundingIsNoWork: what is left of sums of fractions goes with the last request.
+func TestRoundingIsNoWork(t *testing.T) {
+	var w work
+	inputs := []float64{0.1, 0.2, 0.3}
+	for i, v := range inputs {
+		w.begin(0, prompt{id: uint64(i), input: v, tokens: v, pairs: v})
+	}
+	for i := range inputs {
+		w.first(0, uint64(i))
+	}
+	if w.tokens != 0 || w.pairs != 0 || w.held != 0 {
+		t.Errorf("%+v, want an empty queue", w)
+	}
+	for i, v := range inputs {
+		w.end(0, uint64(i), v)
+	}
+	if w.context != 0 {
+		t.Errorf("a context of %v, want 0", w.context)
+	}
+}
+
+// TestPromptWaitsForTheStep of requests that decode, where it is the first: the engine begins with it after that.
+func TestPromptWaitsForTheStep(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		decoding int
+		queue    int
+		since    time.Duration
+	}{
+		{"idle", 0, 0, 105 * time.Millisecond}, {"decoding", 1, 0, 120 * time.Millisecond}, {"behind another", 1, 1, 0},
+	} {
+		w := work{decoding: test.decoding, queue: make([]prompt, test.queue)}
+		w.steps.tick(80 * time.Millisecond)
+		w.steps.tick(100 * time.Millisecond)
+		if w.push(105*time.Millisecond, prompt{id: 1}); w.since != test.since {
+			t.Errorf("%s: busy since %v, want %v", test.name, w.since, test.since)
+		}
+	}
+}
+
+func TestAhead(t *testing.T) {
+	for _, test := range []struct {
+		name                   string
+		queue                  []float64
+		since                  time.Duration
+		tokens, pairs, overdue float64
+	}{
+		{"nothing", nil, 0, 0, 0, 0},
+		{"the first is half done", []float64{200, 300}, 900 * time.Millisecond, 450, 900, 0},
+		{"the first is overdue", []float64{200, 300}, 0, 300, 600, 600},
+		{"the first has just begun", []float64{200, 300}, time.Second, 500, 1000, 0},
+		{"the step before is not over", []float64{200}, 2 * time.Second, 200, 400, 0},
+		{"all is cached", []float64{0, 0}, 900 * time.Millisecond, 0, 0, 100},
+	} {
+		w := work{since: test.since}
+		for _, tokens := range test.queue {
+			w.queue = append(w.queue, prompt{tokens: tokens})
+			w.tokens, w.pairs = w.tokens+tokens, w.pairs+2*tokens
+		}
+		tokens, pairs, overdue := w.ahead(time.Second, 2)
+		if tokens != test.tokens || pairs != test.pairs || overdue != test.overdue {
+			t.Errorf("%s: %v tokens, %v pairs, %v ms overdue; want %v, %v, %v", test.name, tokens, pairs, overdue, test.tokens, test.pairs, test.overdue)
+		}
+	}
+}
+
+// TestSettle: first tokens that will not be seen are taken to have come once they should have, one prompt after the other.
+func TestSettle(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		queue []bool // unseen
+		at    time.Duration
+		left  int
+		since time.Duration
+	}{
+		{"too early", []bool{true, true}, 99 * time.Millisecond, 2, 0},
+		{"the first one", []bool{true, true}, 100 * time.Millisecond, 1, 100 * time.Millisecond},
+		{"the next one has begun then", []bool{true, true}, 199 * time.Millisecond, 1, 100 * time.Millisecond},
+		{"both", []bool{true, true}, 200 * time.Millisecond, 0, 200 * time.Millisecond},
+		{"those that are seen stay", []bool{false, false}, time.Minute, 2, 0},
+		{"behind one that is seen, in twice the time", []bool{false, true}, 399 * time.Millisecond, 2, 0},
+		{"behind one that is overdue", []bool{false, true}, 400 * time.Millisecond, 1, 0},
+		{"behind two", []bool{false, false, true}, 599 * time.Millisecond, 3, 0},
+		{"behind two that are overdue", []bool{false, false, true}, 600 * time.Millisecond, 2, 0},
+		{"the second of those behind one", []bool{false, true, true}, 599 * time.Millisecond, 2, 0},
+		{"the second of those behind one that is overdue", []bool{false, true, true}, 600 * time.Millisecond, 1, 0},
+	} {
+		var w work
+		for i, unseen := range test.queue {
+			w.begin(0, prompt{id: uint64(i), input: 70, tokens: 50, unseen: unseen})
+		}
+		w.settle(50*time.Millisecond, 2)
+		w.settle(test.at, 2)
+		settled := len(test.queue) - test.left
+		if len(w.queue) != test.left || w.since != test.since || w.decoding != settled || w.context != float64(70*settled) {
+			t.Errorf("%s: %d in the queue, busy since %v, %d decode with %v tokens; want %d, since %v", test.name, len(w.queue), w.since, w.decoding,
+				w.context, test.left, test.since)
+		}
+	}
+}
+
+// TestFlow is the rate of tokens, of which half is forgotten in ten seconds of silence.
+func TestFlow(t *testing.T) {
+	var f flow
+	f.add(time.Second, 5000)
+	for _, test := range []struct {
+		now  time.Duration
+		want float64
+	}{{time.Second, 0.5}, {0, 0.5}, {11 * time.Second, 0.25}, {31 * time.Second, 0.125}} {
+		near(t, test.now.String(), f.now(test.now), test.want, 1e-12)
+	}
+	if f.add(0, 0); f.at != time.Second {
+		t.Errorf("a clock that lags behind takes the flow back to %v", f.at)
+	}
+	for i := range 10_000 {
+		f.add(time.Duration(i)*10*time.Millisecond, 30)
+	}
+	near(t, "3 tokens a ms", f.now(100*time.Second), 3, 0.01)
+}
+
+func TestContextTokens(t *testing.T) {
+	w := work{context: 1000, decoding: 3, answer: 200}
+	if got := w.contextTokens(); got != 1300 {
+		t.Errorf("%v, want the prompts and half an answer each: 1,300", got)
+	}
+}
+
+// TestAnswered is the mean of answers' lengths, of which a new one makes a 32nd.
+func TestAnswered(t *testing.T) {
+	var w work
+	w.answered(200)
+	near(t, "the first answer", w.answer, 200, 0)
+	w.answered(520)
+	near(t, "another", w.answer, 210, 1e-12)
+}
+
+// TestSteps: what is a step, and what the median makes of it.
+func TestSteps(t *testing.T) {
+	const usual = 20 * time.Millisecond
+	for _, test := range []struct {
+		name string
+		gap  time.Duration
+		want float64 // ms
+	}{
+		{"as usual", usual, 20}, {"longer", usual + 1, 20 * (1 + 1./32)}, {"shorter", usual - 1, 20 * (1 - 1./32)},
+		{"much longer", time.Second, 20 * (1 + 1./32)}, {"a pause", time.Second + 1, 20},
+		{"the least", steps.Same, 20 * (1 - 1./32)}, {"of the same step", steps.Same - 1, 20},
+	} {
+		var c stepClock
+		c.tick(time.Second)
+		if c.tick(time.Second + usual); c.left(time.Second+usual) != 20 {
+			t.Fatalf("%v ms after two steps, want 20", c.left(time.Second+usual))
+		}
+		end := time.Second + usual + test.gap
+		c.tick(end)
+		near(t, test.name, math.Float64frombits(c.gap.Load()), test.want, 1e-12)
+		last := end
+		if test.gap < steps.Same {
+			last = time.Second + usual
+		}
+		if got := time.Duration(c.last.Load()); got != last {
+			t.Errorf("%s: the latest step ended at %v, want %v", test.name, got, last)
+		}
+	}
+}
+
+func TestStepLeft(t *testing.T) {
+	var c stepClock
+	if left := c.left(time.Second); left != 0 {
+		t.Errorf("%v ms of a step of which nothing is known", left)
+	}
+	c.tick(time.Second)
+	if left := c.left(2 * time.Second); left > 0 {
+		t.Errorf("%v ms of the first step", left)
+	}
+	c.tick(time.Second + 16*time.Millisecond)
+	for _, test := range []struct {
+		passed time.Duration
+		want   float64
+	}{{0, 16}, {6 * time.Millisecond, 10}, {14 * time.Millisecond, 2}, {15 * time.Millisecond, 2}, {time.Minute, 2}, {-5 * time.Millisecond, 16}} {
+		near(t, "left after "+test.passed.String(), c.left(time.Second+16*time.Millisecond+test.passed), test.want, 1e-12)
 	}
 }
