@@ -207,7 +207,7 @@ func TestRoundingIsNoWork(t *testing.T) {
 		w.first(0, uint64(i))
 	}
 	if w.tokens != 0 || w.pairs != 0 || w.held != 0 {
-		t.Errorf("%+v, want an empty queue", w)
+		t.Errorf("%+v, want an empty queue", &w)
 	}
 	for i, v := range inputs {
 		w.end(0, uint64(i), v)
