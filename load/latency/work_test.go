@@ -314,6 +314,9 @@ func TestFlow(t *testing.T) {
 		f.add(time.Duration(i)*10*time.Millisecond, 30)
 	}
 	near(t, "3 tokens a ms", f.now(100*time.Second), 3, 0.01)
+	var w work
+	w.begin(time.Second, prompt{input: 9000, tokens: 5000})
+	near(t, "of what an endpoint is sent", w.flow.now(time.Second), 0.5, 1e-12)
 }
 
 func TestContextTokens(t *testing.T) {
