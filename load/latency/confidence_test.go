@@ -87,3 +87,46 @@ func TestFaultWhileGrowing(t *testing.T) {
 		t.Errorf("%d faults, want 1", n)
 	}
 }
+
+func TestConfidenceOf(t *testing.T) {
+	const heard = time.Hour
+	for _, test := range []struct {
+		name         string
+		weight, slow float64
+		error        accuracy
+		class        float64 // error of its class
+		after        time.Duration
+		want         float64
+	}{
+		{"nothing", 0, 0, accuracy{}, 0, 0, 0},
+		{"as many as are trusted like the prior", halfTrusted, 1e12, accuracy{}, 0, 0, 1. / 2},
+		{"any number", 1e12, 1e12, accuracy{}, 0, 0, 1},
+		{"none of its own", 1e12, 0, accuracy{}, 0, 0, 1. / 2},
+		{"two of its own", 1e12, 2, accuracy{}, 0, 0, 2. / 3},
+		{"old", 2 * halfTrusted, 1e12, accuracy{}, 0, halfStale, 1. / 2},
+		{"by a clock that lags behind", halfTrusted, 1e12, accuracy{}, 0, -halfStale, 1. / 2},
+		{"its class is off", 1e12, 1e12, accuracy{}, 1, 0, 1. / 2},
+		{"it is off, its class is not", 1e12, 1e12, accuracy{n: sharedError, share: 2}, 0, 0, 1. / 2},
+		{"it is right, its class is not", 1e12, 1e12, accuracy{n: sharedError}, 2, 0, 1. / 2},
+		{"of many not all count", 1e12, 1e12, accuracy{n: 100 * mostErrors, share: 1}, 10, 0, 1 / (1 + (64+80)/72.)},
+	} {
+		e := &endpoint{class: newClass(1), slow: slowness{n: test.slow}, error: test.error}
+		e.class.heard.Store(int64(heard))
+		got := e.confidence(&model{weight: test.weight, error: test.class}, heard+test.after)
+		near(t, test.name, got, test.want, 1e-9)
+	}
+}
+
+// TestAccuracy is the mean of errors, the latest 64 most, and of those beyond the bound as that.
+func TestAccuracy(t *testing.T) {
+	var a accuracy
+	a.add(200, 300)
+	near(t, "too much by half", a.share, 0.5, 1e-12)
+	a.add(200, 50)
+	near(t, "and too little by three quarters", a.share, 0.625, 1e-12)
+	a.add(1, 1000)
+	near(t, "and far off", a.share, (0.5+0.75+furthest)/3, 1e-12)
+	a = accuracy{n: 1000}
+	a.add(100, 200)
+	near(t, "one of many", a.share, 1./64, 1e-12)
+}
