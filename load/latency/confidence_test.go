@@ -110,7 +110,7 @@ func TestConfidenceOf(t *testing.T) {
 		{"it is right, its class is not", 1e12, 1e12, accuracy{n: sharedError}, 2, 0, 1. / 2},
 		{"of many not all count", 1e12, 1e12, accuracy{n: 100 * mostErrors, share: 1}, 10, 0, 1 / (1 + (64+80)/72.)},
 	} {
-		e := &endpoint{class: newClass(1), slow: slowness{n: test.slow}, error: test.error}
+		e := &endpoint{class: newClass(1, false), slow: slowness{n: test.slow}, error: test.error}
 		e.class.heard.Store(int64(heard))
 		got := e.confidence(&model{weight: test.weight, error: test.class}, heard+test.after)
 		near(t, test.name, got, test.want, 1e-9)

@@ -1,6 +1,7 @@
 package latency
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -60,6 +61,24 @@ func TestInputs(t *testing.T) {
 	}
 }
 
+// TestInputsOfARequest are the same of every endpoint.
+func TestInputsOfARequest(t *testing.T) {
+	for parameters, whole := range map[string]bool{"": false, "streamingMode: false": true} {
+		for limit, want := range map[int]float64{0: 0, 50: 50, -1: 0} {
+			w := newWorld(t, parameters, 2)
+			w.request.MaxOutputTokens = limit
+			c := w.begin(0)
+			all := w.plugin.inputs(c)
+			for i := range 2 {
+				if in := all.of(i); in.whole != whole || in.limit != want {
+					t.Errorf("%q, limit %d: whole %v, %v", parameters, limit, in.whole, in.limit)
+				}
+			}
+			w.scheduler.End(c)
+		}
+	}
+}
+
 // TestCachedPromptIsLessWork, for the request and for those behind it; it is held all the same.
 func TestCachedPromptIsLessWork(t *testing.T) {
 	w := newWorld(t, "", 1)
@@ -95,6 +114,8 @@ func TestTermsOfTTFT(t *testing.T) {
 	decoding := func(requests int) *work {
 		return &work{decoding: requests, context: float64(100 * requests), answer: 20}
 	}
+	both := decoding(3)
+	both.queue, both.tokens, both.pairs = queue(4, 6).queue, 10, 30
 	for _, test := range []struct {
 		name string
 		w    *work
@@ -113,12 +134,17 @@ func TestTermsOfTTFT(t *testing.T) {
 		}},
 		{"a cached prompt takes a step all the same", decoding(2), input{}, terms{ttftStepSeqs: 2, ttftStepContext: 220}},
 		{"steps are of those ahead too", queue(stepTokens, 500), input{}, terms{ttftAhead: stepTokens + 500, ttftAheadPairs: 3 * (stepTokens + 500), ttftSteps: 1}},
+		{"a whole response of which nobody knows how long it gets", &work{}, input{whole: true}, terms{ttftAnswer: usualAnswer}},
+		{"beside those that decode and those that will", both, input{whole: true, limit: 1e-9},
+			terms{ttftAhead: 10, ttftAheadPairs: 30, ttftStepSeqs: 3, ttftStepContext: 330, ttftAnswer: 1e-9, ttftAnswerSeqs: 5e-9}},
+		{"a limit says nothing of a first token", &work{}, input{limit: 50}, terms{}},
 	} {
 		test.want[ttftBase] = 1
 		var got terms
+		got[ttftAnswer], got[ttftAnswerSeqs] = 99, 99 // of another request
 		test.w.fillTTFT(&got, 0, &test.in, 1)
-		if got != test.want {
-			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		for i := range got {
+			near(t, fmt.Sprintf("%s: term %d", test.name, i), got[i], test.want[i], 1e-9)
 		}
 	}
 }
@@ -183,6 +209,14 @@ func TestSight(t *testing.T) {
 	if got := seen(nil); got != want {
 		t.Errorf("without metrics %v, want %v", got, want)
 	}
+	in.limit = 95
+	if got := seen(nil); got != want {
+		t.Errorf("with a limit %v, want %v: of a first token it says nothing", got, want)
+	}
+	in.whole, want[seesLimit] = true, 95
+	if got := seen(nil); got != want {
+		t.Errorf("of a whole response with a limit %v, want %v", got, want)
+	}
 	fields := map[scheduling.MetricsField]int{
 		scheduling.MetricsWaiting: seesWaiting, scheduling.MetricsRunning: seesRunning, scheduling.MetricsKVUsage: seesKVUsage,
 	}
@@ -214,6 +248,8 @@ func TestPriorIsAnEngine(t *testing.T) {
 		{"a step", ttft[ttftSteps].prior, s * p.Cost.Base},
 		{"a request in a step", ttft[ttftStepSeqs].prior, s * p.Cost.DecodeSeq},
 		{"a token of context in a step", ttft[ttftStepContext].prior, s * p.Cost.DecodeContext},
+		{"a token of an answer", ttft[ttftAnswer].prior, s * p.Cost.Base},
+		{"the same, for each that decodes beside it", ttft[ttftAnswerSeqs].prior, s * p.Cost.DecodeSeq},
 		{"a ms that is left of a step", ttft[ttftStepLeft].prior, 1},
 		{"a step that only decodes", tpot[tpotBase].prior, s * p.Cost.Base},
 		{"a request that decodes", tpot[tpotSeqs].prior, s * p.Cost.DecodeSeq},

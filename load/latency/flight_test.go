@@ -11,13 +11,13 @@ import (
 // work is what an endpoint has before it.
 func (w *world) work(endpoint int) *work { return &w.plugin.known.endpoints.All()[endpoint].Value.work }
 
-// TestFirstTokenIsNotSeen where an answer does not come in pieces; where all are predicted whole none is told from the others.
+// TestFirstTokenIsNotSeen where an answer does not come in pieces, whatever is predicted.
 func TestFirstTokenIsNotSeen(t *testing.T) {
 	for _, test := range []struct {
 		parameters     string
 		stream, unseen bool
 	}{
-		{"", true, false}, {"", false, true}, {"streamingMode: false", true, false}, {"streamingMode: false", false, false},
+		{"", true, false}, {"", false, true}, {"streamingMode: false", true, false}, {"streamingMode: false", false, true},
 	} {
 		w := newWorld(t, test.parameters, 1)
 		w.request.Stream = test.stream
@@ -65,6 +65,11 @@ func TestAnswersAreCountedEach(t *testing.T) {
 		w.request.Choices = test.choices
 		w.serve(0, 1, time.Second, good(1000, 0, 400))
 		near(t, "length of an answer", w.work(0).answer, test.want, 1e-12)
+		near(t, "tokens of answers", w.work(0).length.tokens, test.want, 1e-12)
+		w.request.MaxOutputTokens = int(test.want)
+		ended := w.work(0).length.ended
+		w.serve(0, 1, time.Second, good(1000, 0, 400))
+		near(t, "answers that ended by themselves before one was cut off", w.work(0).length.ended, ended*lengthFade, 1e-12)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 // busyEndpoint is one that is twice as slow as its class, with a prompt before it and requests that decode.
 func busyEndpoint() *endpoint {
-	c := newClass(1)
+	c := newClass(1, true)
 	m := *c.known.Load()
 	for i := range ttftTerms {
 		m.ttft[i] = float64(1 + i)
@@ -37,11 +37,11 @@ func TestParts(t *testing.T) {
 		m := e.class.known.Load()
 		var guess scheduling.LatencyPrediction
 		var x, y terms
-		e.linear(&guess, m, &x, &y, now, &input{tokens: 70, uncached: 40})
+		e.linear(&guess, m, &x, &y, now, &input{tokens: 70, uncached: 40, limit: 30, whole: true})
 		prefill, wait := 0.0, 0.0
 		for i := range ttftTerms {
 			switch i {
-			case ttftBase, ttftOwn, ttftOwnPairs:
+			case ttftBase, ttftOwn, ttftOwnPairs, ttftAnswer, ttftAnswerSeqs:
 				prefill += 2 * float64(1+i) * x[i]
 			default:
 				wait += 2 * float64(1+i) * x[i]
@@ -82,7 +82,7 @@ func TestSlowEndpointIsNotDoneSooner(t *testing.T) {
 
 // TestEveryRequestTakesSomeTime, on an endpoint of whatever class.
 func TestEveryRequestTakesSomeTime(t *testing.T) {
-	e := &endpoint{class: newClass(1)}
+	e := &endpoint{class: newClass(1, false)}
 	var guess scheduling.LatencyPrediction
 	var x, y terms
 	if e.linear(&guess, &model{}, &x, &y, 0, &input{}); guess.TTFTMs != leastMs || guess.PrefillMs != leastMs || guess.WaitMs != 0 {

@@ -382,3 +382,24 @@ func TestStepLeft(t *testing.T) {
 		near(t, "left after "+test.passed.String(), c.left(time.Second+16*time.Millisecond+test.passed), test.want, 1e-12)
 	}
 }
+
+// TestLength: one usual answer and those that were seen, of which one that its limit cut off did not end.
+func TestLength(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		tokens, limit float64
+		want          float64
+	}{
+		{"it ended", 272, 0, 200}, {"it ended before its limit", 272, 273, 200}, {"it was cut off", 272, 272, 400},
+	} {
+		var l length
+		l.add(test.tokens, test.limit)
+		near(t, test.name, l.expected(0), test.want, 1e-12)
+		near(t, test.name+", with a limit of the mean", l.expected(test.want), test.want*(1-1/math.E), 1e-12)
+	}
+	var l length
+	for range 64 * 20 {
+		l.add(300, 0)
+	}
+	near(t, "the latest 64", l.expected(0), (64*300+usualAnswer)/65., 1e-6)
+}
