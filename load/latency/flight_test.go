@@ -73,6 +73,18 @@ func TestAnswersAreCountedEach(t *testing.T) {
 	}
 }
 
+// TestCutAnswersDidNotEnd by themselves: where the client goes an engine may have counted its tokens so far.
+func TestCutAnswersDidNotEnd(t *testing.T) {
+	w := newWorld(t, "", 1)
+	w.serve(0, 1, time.Second, good(1000, 0, 400))
+	cut := good(1000, 0, 50)
+	cut.Reason = scheduling.EndDisconnect
+	w.serve(0, 1, time.Second, cut)
+	if got := w.work(0).length; got != (length{tokens: 400*lengthFade + 50, ended: lengthFade}) {
+		t.Errorf("%+v, want 450 tokens of one that ended", got)
+	}
+}
+
 // TestUncountedAnswersHaveNoLength.
 func TestUncountedAnswersHaveNoLength(t *testing.T) {
 	w := newWorld(t, "", 1)

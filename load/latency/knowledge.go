@@ -167,8 +167,12 @@ func (k *knowledge) end(s *flight, f *scheduling.Flight, now, took time.Duration
 	e := s.on
 	e.work.end(now, f.ID, s.input)
 	if tokens := float64(f.Outcome.Usage.CompletionTokens) / s.choices; tokens > 0 {
+		limit := s.limit
+		if f.Outcome.Reason != scheduling.EndComplete {
+			limit = tokens // it was cut off there
+		}
 		e.work.answered(tokens)
-		e.work.length.add(tokens, s.limit)
+		e.work.length.add(tokens, limit)
 	}
 	skip := -1
 	switch o := &f.Outcome; {
