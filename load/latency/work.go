@@ -45,10 +45,6 @@ func pairsOf(input, uncached float64) float64 {
 // begin adds a request.
 func (w *work) begin(now time.Duration, p prompt) {
 	w.flow.add(now, p.tokens)
-	w.push(now, p)
-}
-
-func (w *work) push(now time.Duration, p prompt) {
 	if len(w.queue) == 0 {
 		w.busy(now)
 		if w.decoding > 0 { // it waits for the end of the step
@@ -89,7 +85,7 @@ func (w *work) end(now time.Duration, id uint64, input float64) {
 // move takes a request to another endpoint.
 func (w *work) move(to *work, now time.Duration, id uint64, input float64) {
 	if p, ok := w.remove(now, id, false); ok {
-		to.push(now, p)
+		to.begin(now, p)
 		return
 	}
 	w.decode(input, -1)

@@ -230,7 +230,7 @@ func TestPromptWaitsForTheStep(t *testing.T) {
 		w := work{decoding: test.decoding, queue: make([]prompt, test.queue)}
 		w.steps.tick(80 * time.Millisecond)
 		w.steps.tick(100 * time.Millisecond)
-		if w.push(105*time.Millisecond, prompt{id: 1}); w.since != test.since {
+		if w.begin(105*time.Millisecond, prompt{id: 1}); w.since != test.since {
 			t.Errorf("%s: busy since %v, want %v", test.name, w.since, test.since)
 		}
 	}
@@ -317,6 +317,9 @@ func TestFlow(t *testing.T) {
 	var w work
 	w.begin(time.Second, prompt{input: 9000, tokens: 5000})
 	near(t, "of what an endpoint is sent", w.flow.now(time.Second), 0.5, 1e-12)
+	var to work
+	w.move(&to, 2*time.Second, 0, 9000)
+	near(t, "of what is sent on to it", to.flow.now(2*time.Second), 0.5, 1e-12)
 }
 
 func TestContextTokens(t *testing.T) {
