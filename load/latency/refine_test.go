@@ -99,6 +99,15 @@ func TestLongestCacheIsAsked(t *testing.T) {
 	}
 }
 
+// TestNothingCachedIsNotAsked: where no cache has anything of the prompt none is the longest.
+func TestNothingCachedIsNotAsked(t *testing.T) {
+	w := newWorld(t, "", 40)
+	w.spread(100)
+	w.table.Endpoints[0].Uncached = w.table.Endpoints[39].Uncached
+	w.plant(0, seesUncached, 4000, 0, 1)
+	near(t, "residual of the slowest", w.all()[0].Residual, 1, 0)
+}
+
 // TestResidualsAreOfAClass: what the forest of one class says is not taken for another's where that has its own.
 func TestResidualsAreOfAClass(t *testing.T) {
 	w := newWorld(t, "classLabel: gpu", 40)
