@@ -166,6 +166,28 @@ func TestMeanIsOfThisCycle(t *testing.T) {
 	}
 }
 
+// TestForestlessTakeNobodysPlace among those that are asked about, however fast they are.
+func TestForestlessTakeNobodysPlace(t *testing.T) {
+	w := newWorld(t, "classLabel: gpu", 40)
+	specs := make([]scheduling.EndpointSpec, 40)
+	for i := range specs {
+		specs[i] = scheduling.EndpointSpec{Address: address(i), Labels: map[string]string{"gpu": []string{"new", "old"}[i/20]}}
+	}
+	w.pool.Update(specs)
+	w.spread(100)
+	w.plant(39, seesUncached, 3250, 0, math.Log(2)) // 3 of the fastest 16 that have one are below
+	for i, guess := range w.all() {
+		want := math.Pow(2, 13./16)
+		switch {
+		case i < 23:
+			want = 1
+		case i < 20+refined:
+			want = 2
+		}
+		near(t, "residual", guess.Residual, want, 1e-5)
+	}
+}
+
 // TestNobodyIsAsked where no class has a forest.
 func TestNobodyIsAsked(t *testing.T) {
 	w := newWorld(t, "", 40)
