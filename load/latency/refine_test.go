@@ -87,16 +87,32 @@ func TestNobodyOvertakesUnasked(t *testing.T) {
 
 // TestLongestCacheIsAsked, wherever it stands: gates compare it with the others.
 func TestLongestCacheIsAsked(t *testing.T) {
-	w := newWorld(t, "", 40)
-	w.spread(100)
-	w.table.Endpoints[33].Match = schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(8, 10, 16))
-	w.table.Endpoints[31].Match = schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(5, 10, 16))
-	w.plant(0, seesScore, 0.7, 0, 1)
-	guesses := w.all()
-	near(t, "residual of the one that has most", guesses[33].Residual, math.E, 1e-5)
-	if guesses[31].Residual > 1.1 {
-		t.Errorf("residual %v of another", guesses[31].Residual)
+	for _, longest := range []int{0, 33} {
+		w := newWorld(t, "", 40)
+		w.spread(100)
+		w.table.Endpoints[0].Uncached = w.table.Endpoints[39].Uncached
+		w.table.Endpoints[longest].Match = schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(8, 10, 16))
+		w.table.Endpoints[31].Match = schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(5, 10, 16))
+		w.plant(0, seesScore, 0.7, 0, 1)
+		guesses := w.all()
+		near(t, "residual of the one that has most", guesses[longest].Residual, math.E, 1e-5)
+		if guesses[31].Residual > 1.1 {
+			t.Errorf("residual %v of another", guesses[31].Residual)
+		}
 	}
+}
+
+// TestForestSeesEachEndpointsWork.
+func TestForestSeesEachEndpointsWork(t *testing.T) {
+	w := newWorld(t, "", 4)
+	f := w.pick(1)
+	for feature, above := range map[uint8]float32{seesAhead: 500, seesQueue: 0, seesHeld: 500} {
+		w.plant(0, feature, above, 0, math.Log(2))
+		for i, guess := range w.all() {
+			near(t, "residual", guess.Residual, map[bool]float64{false: 1, true: 2}[i == 1], 1e-5)
+		}
+	}
+	f.Done(good(1000, 0, 10), w.now)
 }
 
 // TestNothingCachedIsNotAsked: where no cache has anything of the prompt none is the longest.
