@@ -21,7 +21,7 @@ import (
 func asProcess(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asCommand+"=1")
+	cmd.Env = commandEnvironment()
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
@@ -133,7 +133,7 @@ func TestGateReportFollowsTheLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "gate-report", "-")
-		cmd.Env, cmd.Stdin = append(os.Environ(), asCommand+"=1"), in
+		cmd.Env, cmd.Stdin = commandEnvironment(), in
 		piped, err := cmd.CombinedOutput()
 		in.Close()
 		code, stdout, stderr := asProcess(t, "gate-report", log)

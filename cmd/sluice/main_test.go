@@ -27,6 +27,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// commandEnvironment is that of a process that is to run as sluice. With the race detector a process sleeps for a second at its end,
+// in case a race is still to be found, which here would be most of what it takes.
+func commandEnvironment() []string {
+	return append(os.Environ(), asCommand+"=1", "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
+}
+
 // startReading starts sluice with a pipe as its last argument and returns once it is about to read from it: its start
 // lasts until something is written. What it logs is piped.
 func startReading(t *testing.T, args ...string) (cmd *exec.Cmd, log *bufio.Scanner, pipe *os.File) {
@@ -41,7 +47,7 @@ func startReading(t *testing.T, args ...string) (cmd *exec.Cmd, log *bufio.Scann
 	}
 	t.Cleanup(func() { pipe.Close() })
 	cmd = exec.CommandContext(t.Context(), os.Args[0], append(args, path)...)
-	cmd.Env = append(os.Environ(), asCommand+"=1")
+	cmd.Env = commandEnvironment()
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -3,9 +3,12 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -98,50 +101,68 @@ func TestSimulateFaults(t *testing.T) {
 	}
 }
 
-// A grid that is interrupted or killed keeps what is done, and the same command does the rest.
+// A grid that is interrupted, and then killed, keeps what is done each time, and the same command does the rest.
 func TestSimulateGoesOn(t *testing.T) {
-	grid := gridFile(t, strings.Replace(smallGrid, "rate: [4, 8]", "rate: [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]", 1))
+	const runs = 24
+	rates := make([]string, runs)
+	for i := range rates {
+		rates[i] = strconv.Itoa(i + 1)
+	}
+	grid := gridFile(t, `
+scenarios: [{name: b2b, b2b: {requests: 60, customers: 3, systemTokens: 1600, questionTokens: 160, answerTokens: 50}, rate: [`+strings.Join(rates, ", ")+`], endpoints: [2]}]
+candidates: [{policy: random}]
+`)
+	results := filepath.Join(t.TempDir(), "results.jsonl")
+	args := []string{"simulate", "--grid", grid, "--results", results, "--workers", "1"}
+	page, figures := filepath.Join(t.TempDir(), "grid.html"), filepath.Join(t.TempDir(), "grid.json")
+	args = append(args, "--html", page, "--json", figures)
+	lines := func() (whole string, n int) {
+		text, _ := os.ReadFile(results) // it may not be there yet
+		whole = string(text[:bytes.LastIndexByte(text, '\n')+1])
+		return whole, strings.Count(whole, "\n")
+	}
 	for _, signal := range []os.Signal{os.Interrupt, os.Kill} {
-		results := filepath.Join(t.TempDir(), "results.jsonl")
-		args := []string{"simulate", "--grid", grid, "--results", results, "--workers", "1"}
-		page, figures := filepath.Join(t.TempDir(), "grid.html"), filepath.Join(t.TempDir(), "grid.json")
+		before, had := lines()
 		var said strings.Builder
-		args = append(args, "--html", page, "--json", figures)
 		cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-		cmd.Env = append(os.Environ(), asCommand+"=1")
+		cmd.Env = commandEnvironment()
 		cmd.Stderr = &said
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for n := 0; n < 2; time.Sleep(time.Millisecond) {
-			text, _ := os.ReadFile(results) // it may not be there yet
-			n = strings.Count(string(text), "\n")
+		for n := 0; n < had+2; time.Sleep(time.Millisecond) {
+			_, n = lines()
 		}
 		if err := cmd.Process.Signal(signal); err != nil {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait()
-		if code := cmd.ProcessState.ExitCode(); signal == os.Interrupt && code != exitInterrupt+2 && code != 0 {
+		kept, n := lines()
+		if !strings.HasPrefix(kept, before) {
+			t.Errorf("%v: of %d lines some were lost", signal, had)
+		}
+		if n == runs {
+			t.Logf("%v: all was done before the signal came", signal)
+			break
+		}
+		if signal != os.Interrupt {
+			continue
+		}
+		html, _ := os.ReadFile(page)
+		json, _ := os.ReadFile(figures)
+		if code := cmd.ProcessState.ExitCode(); code != exitInterrupt+2 {
 			t.Errorf("interrupted: exit %d", code)
 		}
-		if cmd.ProcessState.ExitCode() == exitInterrupt+2 { // it may have been done before the signal came
-			html, _ := os.ReadFile(page)
-			json, _ := os.ReadFile(figures)
-			if !strings.Contains(said.String(), " of 24 runs; the same command goes on") || !strings.Contains(string(html), "runs are missing") || !strings.Contains(string(json), `"missing": 1`) {
-				t.Errorf("interrupted: said %q, wrote %d bytes of HTML and %s", said.String(), len(html), json)
-			}
+		if want := fmt.Sprintf(" of %d runs; the same command goes on", runs); !strings.Contains(said.String(), want) || !strings.Contains(string(html), "runs are missing") ||
+			!strings.Contains(string(json), `"missing": 1`) {
+			t.Errorf("interrupted: said %q, wrote %d bytes of HTML and %s", said.String(), len(html), json)
 		}
-		kept, err := os.ReadFile(results)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if code, stdout, stderr := captured(t, args...); code != 0 || !strings.Contains(stdout, "b2b 15/s") {
-			t.Errorf("%v: exit %d, said %q", signal, code, stderr)
-		}
-		whole := string(kept)[:strings.LastIndex(string(kept), "\n")+1]
-		after, err := os.ReadFile(results)
-		if err != nil || !strings.HasPrefix(string(after), whole) || strings.Count(string(after), "\n") != 24 {
-			t.Errorf("%v: %v: %d lines, %d before", signal, err, strings.Count(string(after), "\n"), strings.Count(whole, "\n"))
-		}
+	}
+	kept, had := lines()
+	if code, stdout, stderr := captured(t, args...); code != 0 || !strings.Contains(stdout, fmt.Sprintf("b2b %d/s", runs)) {
+		t.Errorf("exit %d, said %q", code, stderr)
+	}
+	if after, n := lines(); !strings.HasPrefix(after, kept) || n != runs {
+		t.Errorf("%d lines, %d before", n, had)
 	}
 }

@@ -136,7 +136,7 @@ func onTerminal(t *testing.T, p *terminal, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asCommand+"=1", "TERM=xterm", "LANG=C.UTF-8", "NO_COLOR=")
+	cmd.Env = append(commandEnvironment(), "TERM=xterm", "LANG=C.UTF-8", "NO_COLOR=")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.slave, p.slave, p.slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := cmd.Start(); err != nil {
@@ -218,7 +218,7 @@ func TestExplainOnATerminal(t *testing.T) {
 	p.shows(t, "\x1b[1mDecision 1\x1b[0m")
 	t.Setenv("NO_COLOR", "1")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "explain", "--admin", r.admin())
-	cmd.Env = append(os.Environ(), asCommand+"=1")
+	cmd.Env = commandEnvironment()
 	plain := newTerminal(t, 100, 24)
 	cmd.Stdin, cmd.Stdout = plain.slave, plain.slave
 	if err := cmd.Run(); err != nil {
@@ -248,7 +248,7 @@ func TestTopElsewhere(t *testing.T) {
 func ran(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asCommand+"=1")
+	cmd.Env = commandEnvironment()
 	var faults bytes.Buffer
 	cmd.Stderr = &faults
 	out, err := cmd.Output()
