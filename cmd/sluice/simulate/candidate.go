@@ -32,6 +32,7 @@ type Candidate struct {
 
 	hash      string            // of what it says
 	behaviour string            // of what it does
+	probed    string            // the hash of which behaviour is
 	opened    func(hash string) // is told of the configuration that a policy runs; nil: nobody is
 }
 

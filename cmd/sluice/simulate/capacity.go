@@ -76,6 +76,9 @@ func capacity(ctx context.Context, r Run) (Capacity, error) {
 	}
 	low, high := 0.0, 0.0 // held, not held; 0: not known
 	for ; c.Runs < maxProbes && ((low == 0 || high == 0) && c.Runs < maxSteps || low > 0 && high > 0 && high/low > precision); c.Runs++ {
+		if err := ctx.Err(); err != nil { // a short run may end without having noticed
+			return c, err
+		}
 		goodput, err := r.Scenario.atLoad(at).holds(ctx, r.Candidate)
 		if err != nil {
 			return c, err

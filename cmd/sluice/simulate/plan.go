@@ -62,17 +62,23 @@ func (p *Plan) Validate() error {
 	}
 	for i := range p.Candidates {
 		c := &p.Candidates[i]
-		err := c.Check()
-		if err == nil {
-			err = c.behave()
-		}
-		if err != nil {
+		if err := c.Check(); err != nil {
 			errs = append(errs, fmt.Errorf("candidate %s: %w", c.Name, err))
 		}
 		if names["c "+c.Name] {
 			errs = append(errs, fmt.Errorf("candidate %s: another one has its name", c.Name))
 		}
 		names["c "+c.Name] = true
+	}
+	if len(errs) > 0 { // said before the probes, which take a while
+		return errors.Join(errs...)
+	}
+	for i := range p.Candidates {
+		if c := &p.Candidates[i]; c.behaviour == "" || c.probed != c.hash {
+			if err := c.behave(); err != nil {
+				errs = append(errs, fmt.Errorf("candidate %s: %w", c.Name, err))
+			}
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -41,6 +41,6 @@ func (c *Candidate) behave() error {
 	for _, q := range r.Samples {
 		_, _ = fmt.Fprintln(h, q.Endpoint, q.At, q.TTFT, q.TPOT, q.CachedTokens) // a hash takes everything
 	}
-	c.behaviour = hex.EncodeToString(h.Sum(nil)[:8])
+	c.behaviour, c.probed = hex.EncodeToString(h.Sum(nil)[:8]), c.hash
 	return nil
 }
