@@ -217,6 +217,29 @@ func TestPromptTokensOfAnInterruptedAnswer(t *testing.T) {
 	}
 }
 
+// An engine that fails once its headers have gone says so in the body: what comes of that is no answer.
+func TestErrorInTheBodyIsAnError(t *testing.T) {
+	e := &ender{}
+	b := newBench(t, e.options())
+	const event, stream, whole = `{"error":{"message":"EngineCore encountered an issue","code":500}}`, "text/event-stream", "application/json"
+	for i, c := range []struct {
+		path, contentType, answer string
+		want                      scheduling.EndReason
+	}{
+		{chatPath, stream, "data: " + event + "\n\ndata: [DONE]\n\n", scheduling.EndError},
+		{chatPath, stream, `data: {"choices":[{"delta":{"content":"x"}}]}` + "\n\ndata: " + event + "\n\ndata: [DONE]\n\n", scheduling.EndError},
+		{chatPath, whole, event, scheduling.EndError},
+		{responsesPath, stream, `data: {"type":"response.failed"}` + "\n\n", scheduling.EndError},
+		{chatPath, stream, `data: {"choices":[{"delta":{"content":"{\"error\":\"x\"}"}}],"error":null}` + "\n\ndata: [DONE]\n\n", scheduling.EndComplete},
+		{responsesPath, stream, `data: {"type":"response.incomplete","response":{"error":null}}` + "\n\n", scheduling.EndComplete},
+	} {
+		b.answered(t, c.path, `{"model":"m","stream":true}`, c.contentType, c.answer, 33)
+		if got := e.ended(t, i+1)[i]; got.Reason != c.want || got.Status != 200 {
+			t.Errorf("%s: ended as %v with status %d, want %v with 200", c.answer, got.Reason, got.Status, c.want)
+		}
+	}
+}
+
 // Requests at the same time never see each other's token ids, whoever's memory they get.
 func TestPromptTokensOfStreamsAreApart(t *testing.T) {
 	e := &ender{}

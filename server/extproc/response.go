@@ -224,10 +224,14 @@ func (st *stream) responseEnded() {
 		st.release(scheduling.EndError)
 		return
 	}
+	reason := scheduling.EndComplete
+	if r.reading && r.reader.Failed() { // engines that fail after the headers can say it in the body only
+		reason = scheduling.EndError
+	}
 	st.noteIf(r.reading && r.reader.Encoded(), NoteEncodedAnswer)
 	st.noteIf(r.reading && r.reader.Malformed() > 0, NoteMalformedAnswer)
 	st.noteIf(r.reading && r.reader.Oversized() > 0, NoteEventTooLarge)
 	st.noteIf(r.reading && r.reader.PromptTokensDropped(), NoteTokensDropped)
-	st.noteIf(r.reading && r.usage() == scheduling.UnknownUsage, NoteNoUsage)
-	st.release(scheduling.EndComplete)
+	st.noteIf(r.reading && reason == scheduling.EndComplete && r.usage() == scheduling.UnknownUsage, NoteNoUsage)
+	st.release(reason)
 }
