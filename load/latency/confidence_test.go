@@ -73,6 +73,21 @@ func TestRelabelledEndpointStartsLikeItsClass(t *testing.T) {
 	}
 }
 
+// TestOthersComeAndGo: what is known of an endpoint stays.
+func TestOthersComeAndGo(t *testing.T) {
+	w := newWorld(t, "", 2)
+	for range 100 {
+		w.serve(0, 1, 400*time.Millisecond, good(1000, 0, 100))
+		w.serve(1, 1, 1600*time.Millisecond, good(1000, 0, 100))
+	}
+	e := &w.plugin.known.endpoints.All()[1].Value
+	slow, errors := e.slow, e.error
+	w.pool.Update([]scheduling.EndpointSpec{{Address: address(1)}, {Address: address(2)}})
+	if e != &w.plugin.known.endpoints.All()[1].Value || e.slow != slow || e.error != errors || e.gone || slow.n == 0 {
+		t.Errorf("%+v and %+v, want %+v and %+v", e.slow, e.error, slow, errors)
+	}
+}
+
 // TestFaultWhileGrowing: it is counted, and ends nothing.
 func TestFaultWhileGrowing(t *testing.T) {
 	w := newWorld(t, "", 1)
@@ -83,8 +98,8 @@ func TestFaultWhileGrowing(t *testing.T) {
 	if err := w.plugin.Close(); err != nil {
 		t.Error(err)
 	}
-	if n := k.failed.Load(); n != 1 {
-		t.Errorf("%d faults, want 1", n)
+	if begun, failed := k.forests.Load(), k.failed.Load(); begun != 1 || failed != 1 {
+		t.Errorf("%d begun and %d faults, want 1 each", begun, failed)
 	}
 }
 

@@ -207,6 +207,23 @@ func TestMovedOnceTeachesNothing(t *testing.T) {
 	}
 }
 
+// TestPickOfOneThatWent: a decision on a snapshot that has been replaced may pick an endpoint that no snapshot tells of any more.
+func TestPickOfOneThatWent(t *testing.T) {
+	w := newWorld(t, "", 2)
+	c := w.begin(1)
+	w.pool.Update([]scheduling.EndpointSpec{{Address: address(0)}, {Address: address(1), UID: "another"}})
+	f, err := w.scheduler.Commit(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.scheduler.End(c)
+	f.FirstToken(w.now + time.Second)
+	f.Done(good(1000, 0, 100), w.now+2*time.Second)
+	if e := w.work(1); len(e.queue) != 0 || e.decoding != 0 || e.answer != 0 || w.samples() != 0 {
+		t.Errorf("%+v and %d samples of the endpoint that took its place", e, w.samples())
+	}
+}
+
 // TestAfterTheEnd nothing that is told of a request counts.
 func TestAfterTheEnd(t *testing.T) {
 	w := newWorld(t, "", 2)
