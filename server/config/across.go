@@ -128,18 +128,18 @@ func (f *File) warnUndone() {
 	}
 }
 
-// warnFailing warns of a scorer by predicted latency without the filter that leaves out who fails: failures teach no times, and an
-// endpoint that refuses everything at once has no queue, so that it is predicted to be the fastest.
+// warnFailing warns of a scorer by time without the filter that leaves out who fails: failures teach no times, and an endpoint that
+// refuses everything at once has no queue, so that it seems to be the fastest.
 func (f *File) warnFailing() {
 	if slices.ContainsFunc(f.refs, func(r scheduling.Ref) bool { return f.kindOf(r.Name) == outlierType }) {
 		return
 	}
 	for _, r := range f.refs {
-		if f.kindOf(r.Name) != latencyType {
+		if kind := f.kindOf(r.Name); kind != latencyType && kind != costScorerType {
 			continue
 		}
 		_, path, _ := strings.Cut(r.Path, ": ")
-		f.warnf(f.place(path), "%s draws requests to an endpoint that fails fast: failures teach no latency, and nothing waits there; "+
+		f.warnf(f.place(path), "%s draws requests to an endpoint that fails fast: failures teach no times, and nothing waits there; "+
 			"put %s first in the profile", r.Name, outlierType)
 	}
 }

@@ -74,7 +74,7 @@ schedulingProfiles:
 	}
 }
 
-// TestC46_FailingFast: by predicted latency an endpoint that refuses everything at once looks idle, and a profile that does not leave it
+// TestC46_FailingFast: by its times an endpoint that refuses everything at once looks idle, and a profile that does not leave it
 // out is warned of.
 func TestC46_FailingFast(t *testing.T) {
 	const warning = " draws requests to an endpoint that fails fast"
@@ -82,8 +82,9 @@ func TestC46_FailingFast(t *testing.T) {
 		"schedulingProfiles:\n- plugins:\n  - pluginRef: latency-scorer\n  - pluginRef: max-score-picker\n":                                                                          "f.yaml:3:5: schedulingProfiles[0].plugins[0]: latency-scorer" + warning,
 		"plugins: [{name: quickest, type: latency-scorer}]\nschedulingProfiles:\n- plugins: [{pluginRef: max-score-picker}, {pluginRef: quickest}]\n":                                "f.yaml:3:44: schedulingProfiles[0].plugins[1]: quickest" + warning,
 		"plugins: [{name: sick, type: outlier-detection-filter}]\nschedulingProfiles:\n- plugins: [{pluginRef: sick}, {pluginRef: latency-scorer}, {pluginRef: max-score-picker}]\n": "",
-		"schedulingProfiles:\n- plugins: [{pluginRef: prefill-cost-scorer}, {pluginRef: max-score-picker}]\n":                                                                        "",
-		"plugins: [{type: predicted-latency-producer}]\n": "",
+		"schedulingProfiles:\n- plugins: [{pluginRef: prefill-cost-scorer}, {pluginRef: max-score-picker}]\n":                                                                        "f.yaml:2:13: schedulingProfiles[0].plugins[0]: prefill-cost-scorer" + warning,
+		"schedulingProfiles:\n- plugins: [{pluginRef: prefix-cache-scorer}, {pluginRef: max-score-picker}]\n":                                                                        "",
+		"plugins: [{type: predicted-latency-producer}]\n":                                                                                                                            "",
 	} {
 		f, s, err := config.OpenText("f.yaml", []byte(text), environment, realTypes())
 		if err != nil {
