@@ -33,6 +33,7 @@ type endpoint struct {
 	class *class
 	// fresh is how many more answers say nothing: the first ones of a process that has just started.
 	fresh int
+	warm  time.Duration // when the last of those had its first token: what was picked before waited for the same
 	gone  bool
 	error accuracy
 }
@@ -186,6 +187,9 @@ func (k *knowledge) end(s *flight, f *scheduling.Flight, now, took time.Duration
 		skip = skipGone
 	case e.fresh > 0:
 		e.fresh--
+		e.warm = max(e.warm, f.PickedAt+took)
+		skip = skipFresh
+	case f.PickedAt < e.warm:
 		skip = skipFresh
 	}
 	if skip >= 0 {

@@ -1,6 +1,7 @@
 package latency
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -67,6 +68,32 @@ func TestFirstRequestsAfterARestartTeachNothing(t *testing.T) {
 	w.serve(0, warming, 20*time.Second, good(1000, 0, 100))
 	if n := w.samples(); n != 11 {
 		t.Errorf("%d samples, want 11: the first requests after a restart count", n)
+	}
+}
+
+// TestRequestsBesideTheFirstTeachNothing: all that are sent to a process that is still starting wait for that.
+func TestRequestsBesideTheFirstTeachNothing(t *testing.T) {
+	w := newWorld(t, "", 1)
+	w.serve(0, 10+warming, 400*time.Millisecond, good(1000, 0, 100))
+	e := w.pool.Snapshot().Endpoints[0]
+	w.plugin.CacheLost(e.Ordinal, e.Generation, true)
+	flights := make([]*scheduling.Flight, 20)
+	for i := range flights {
+		flights[i] = w.pick(0)
+	}
+	w.now += 30 * time.Second
+	after := w.pick(0)
+	for i, f := range slices.Backward(flights) { // the last one is the first to be served
+		f.FirstToken(w.now - time.Duration(i)*time.Millisecond)
+		f.Done(good(1000, 0, 100), w.now+time.Second)
+	}
+	if n := w.samples(); n != 10 {
+		t.Errorf("%d requests that waited for the start taught something", n-10)
+	}
+	after.FirstToken(w.now + 400*time.Millisecond)
+	after.Done(good(1000, 0, 100), w.now+time.Second)
+	if n := w.samples(); n != 11 {
+		t.Errorf("%d samples, want 11: a request that found the engine at work teaches", n)
 	}
 }
 
