@@ -50,3 +50,13 @@ func TestTheRestStaysTogether(t *testing.T) {
 		t.Errorf("%d classes, want %d", s.Len(), Max)
 	}
 }
+
+// TestLookingUpDoesNotAllocate: decisions do it.
+func TestLookingUpDoesNotAllocate(t *testing.T) {
+	s := New("version", func() *int { return new(int) })
+	e := endpoint("vllm", "a version whose name does not fit into a small buffer")
+	s.Of(e)
+	if n := testing.AllocsPerRun(100, func() { s.Of(e) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
