@@ -22,6 +22,7 @@ type class struct {
 	known atomic.Pointer[model]
 	heard atomic.Int64 // when the latest sample came, in ns
 	asked asked        // guarded by knowledge.mu
+	lead  lead         // by the same
 }
 
 // model is what predictions are made with. It is not changed once published.

@@ -4,12 +4,14 @@ import (
 	"math"
 	"time"
 
+	"github.com/sluice-epp/sluice/load/classes"
 	"github.com/sluice-epp/sluice/scheduling"
 )
 
 // refined is for how many candidates the forest is asked, of those that are fastest without it. The others get the (geometric) mean of
 // what it says of those of their class: none becomes the fastest by that, since it is slower than each of these without the forest, and
-// one of these has no more than the mean. The one whose cache has most of the prompt is asked about too, since gates weigh it.
+// one of these has no more than the mean. Of a class that has none among them the fastest is asked about, and the one whose cache has
+// most of the prompt, since gates weigh it.
 const refined = 16
 
 // Fill predicts for every candidate.
@@ -27,9 +29,9 @@ func (p *Plugin) Fill(c *scheduling.Cycle) {
 	for _, b := range best.of[:best.n] {
 		if kind, said, ok := q.refine(b.ordinal); ok {
 			kind.asked.take(k.cycle, said)
-			q.said.take(k.cycle, said)
 		}
 	}
+	q.askOthers()
 	q.finish(&objective)
 }
 
@@ -40,7 +42,43 @@ type question struct {
 	in     inputs
 	out    *scheduling.Column[scheduling.LatencyPrediction]
 	x, y   terms
-	said   asked // by all classes' forests
+	kinds  [classes.Max + 1]*class
+	n      int // of these: the classes with a forest
+}
+
+// lead is the fastest candidate of a class in a cycle, by the linear model.
+type lead struct {
+	cycle   uint64
+	ordinal int
+	ms      float64
+}
+
+// lead notes a candidate of a class that has a forest.
+func (q *question) lead(kind *class, ordinal int, ms float64) {
+	l := &kind.lead
+	switch {
+	case l.cycle != q.plugin.known.cycle:
+		if q.n < len(q.kinds) {
+			q.kinds[q.n] = kind
+			q.n++
+		}
+	case ms >= l.ms:
+		return
+	}
+	*l = lead{q.plugin.known.cycle, ordinal, ms}
+}
+
+// askOthers asks the forests of classes that have nobody among the fastest: what another's says is none of theirs.
+func (q *question) askOthers() {
+	cycle := q.plugin.known.cycle
+	for _, kind := range q.kinds[:q.n] {
+		if kind.asked.cycle == cycle {
+			continue
+		}
+		if _, said, ok := q.refine(kind.lead.ordinal); ok {
+			kind.asked.take(cycle, said)
+		}
+	}
 }
 
 // asked is what forests said in a cycle, as logarithms.
@@ -75,6 +113,7 @@ func (q *question) linear() (best fastest) {
 			continue
 		}
 		best.offer(i, guess.TTFTMs)
+		q.lead(e.class, i, guess.TTFTMs)
 		if in.score > most {
 			closest, most = i, in.score
 		}
@@ -101,8 +140,7 @@ func (q *question) refine(ordinal int) (kind *class, said float64, ok bool) {
 	return e.class, said, true
 }
 
-// finish gives those that no forest was asked about the mean of their class or, where that has none, of all, and finishes the
-// predictions.
+// finish gives those that no forest was asked about the mean of their class, and finishes the predictions.
 func (q *question) finish(objective *scheduling.LatencyObjective) {
 	k, c := q.plugin.known, q.cycle
 	for i := range c.Candidates.All() {
@@ -110,12 +148,10 @@ func (q *question) finish(objective *scheduling.LatencyObjective) {
 		m, guess := kind.known.Load(), q.out.At(i)
 		switch {
 		case guess.Residual != 0:
-		case m.forest == nil || q.said.n == 0:
-			guess.Residual = 1
-		case kind.asked.cycle == k.cycle:
+		case m.forest != nil && kind.asked.cycle == k.cycle:
 			guess.Residual = kind.asked.mean()
 		default:
-			guess.Residual = q.said.mean()
+			guess.Residual = 1
 		}
 		m.finish(guess, objective)
 	}

@@ -139,3 +139,25 @@ func TestResidualsAreOfAClass(t *testing.T) {
 		near(t, "residual", guess.Residual, []float64{3, 1.5}[i%2], 1e-5)
 	}
 }
+
+// TestSlowClassIsAskedAboutToo: where none of a class is among the fastest its own forest speaks for it all the same.
+func TestSlowClassIsAskedAboutToo(t *testing.T) {
+	w := newWorld(t, "classLabel: gpu", 24)
+	specs := make([]scheduling.EndpointSpec, 24)
+	for i := range specs {
+		specs[i] = scheduling.EndpointSpec{Address: address(i), Labels: map[string]string{"gpu": []string{"old", "new"}[i/20]}}
+	}
+	w.pool.Update(specs)
+	w.spread(1)
+	w.table.Endpoints[20].Uncached = schedtest.Ref(scheduling.UncachedRequestTokens(1200))
+	w.plant(0, seesTokens, 0, 0, math.Log(3))
+	w.plant(20, seesUncached, 1021, math.Log(1.5), math.Log(1.8))
+	for i, guess := range w.all() {
+		want := 3.0
+		if i >= 20 { // that of the fastest, which is the second of them
+			want = 1.5
+		}
+		near(t, "residual", guess.Residual, want, 1e-5)
+		near(t, "sum of the parts", (guess.WaitMs+guess.PrefillMs)*guess.Residual, guess.TTFTMs, 1e-9)
+	}
+}
