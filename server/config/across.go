@@ -105,27 +105,37 @@ func (f *File) warnBudget(scheduler *scheduling.Scheduler) {
 	}
 }
 
-// warnUndone warns of a prefix scorer heavy enough to undo what the affinity filter does when it lets a request leave:
+// warnUndone warns of prefix scorers heavy enough, together, to undo what the affinity filter does when it lets a request leave:
 // the endpoint that holds the prefix then outscores every other whatever the load.
 func (f *File) warnUndone() {
 	gate := slices.IndexFunc(f.refs, func(r scheduling.Ref) bool { return f.kindOf(r.Name) == affinityType })
 	if gate < 0 {
 		return
 	}
-	others := 0.0
+	weight, others := 0.0, 0.0
+	var prefix []string
+	var at string
 	for _, r := range f.refs {
-		if kind := f.kindOf(r.Name); strings.HasSuffix(kind, "-scorer") && kind != prefixScoreType {
+		switch kind := f.kindOf(r.Name); {
+		case kind == prefixScoreType:
+			if prefix == nil {
+				at = r.Path
+			}
+			prefix, weight = append(prefix, r.Name), weight+r.Weight
+		case strings.HasSuffix(kind, "-scorer"):
 			others += r.Weight
 		}
 	}
-	for _, r := range f.refs {
-		if f.kindOf(r.Name) != prefixScoreType || r.Weight < others {
-			continue
-		}
-		_, path, _ := strings.Cut(r.Path, ": ")
-		f.warnf(f.place(path), "%s has weight %v and the other scorers together %v: when %s lets a request leave the endpoint "+
-			"that holds its prefix, the prefix score sends it back; lower the weight", r.Name, r.Weight, others, f.refs[gate].Name)
+	if prefix == nil || weight < others {
+		return
 	}
+	have := "has"
+	if len(prefix) > 1 {
+		have = "have together"
+	}
+	_, path, _ := strings.Cut(at, ": ")
+	f.warnf(f.place(path), "%s %s weight %v and the other scorers together %v: when %s lets a request leave the endpoint "+
+		"that holds its prefix, the prefix score sends it back; lower the weight", strings.Join(prefix, " and "), have, weight, others, f.refs[gate].Name)
 }
 
 // warnFailing warns of a scorer by time without the filter that leaves out who fails: failures teach no times, and an endpoint that

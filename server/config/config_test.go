@@ -213,6 +213,16 @@ func TestC36_WarnsOfAPrefixWeightThatUndoesTheGate(t *testing.T) {
 			t.Errorf("weights %v: warnings %v", tc.weights, f.Warnings)
 		}
 	}
+	// Two prefix scorers undo it together.
+	const second = "plugins:\n- {name: second, type: prefix-cache-scorer}\n"
+	for weight, warns := range map[float64]bool{1: true, 0.9: false} {
+		f, _ := mustOpen(t, second+strings.Replace(profile(1, 1, 1), "  - pluginRef: max-score-picker\n",
+			fmt.Sprintf("  - {pluginRef: second, weight: %v}\n  - pluginRef: max-score-picker\n", weight), 1))
+		want := fmt.Sprintf("prefix-cache-scorer and second have together weight %v", 1+weight)
+		if warned := len(f.Warnings) == 1 && strings.Contains(f.Warnings[0].Message, want); warned != warns {
+			t.Errorf("a second prefix scorer of weight %v: warnings %v", weight, f.Warnings)
+		}
+	}
 	f, _ := mustOpen(t, strings.Replace(profile(3, 1, 1), "  - pluginRef: prefix-cache-affinity-filter\n", "", 1))
 	if len(f.Warnings) > 0 {
 		t.Errorf("without the filter: %v", f.Warnings)
