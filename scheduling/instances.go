@@ -1,6 +1,7 @@
 package scheduling
 
 import (
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,25 @@ func (t *Instances[T]) All() []*Instance[T] {
 		return *list
 	}
 	return nil
+}
+
+// Shown walks the current instances by ordinal, one of each address, for metrics: two have the same one while the snapshot that
+// brings the newer is on its way, and the older is left out then.
+func (t *Instances[T]) Shown() iter.Seq2[int, *Instance[T]] {
+	return func(yield func(int, *Instance[T]) bool) {
+		all := t.All()
+		newest := make(map[string]uint64, len(all))
+		for _, in := range all {
+			if in != nil {
+				newest[in.Endpoint.Address] = max(newest[in.Endpoint.Address], in.Endpoint.Generation)
+			}
+		}
+		for i, in := range all {
+			if in != nil && newest[in.Endpoint.Address] == in.Endpoint.Generation && !yield(i, in) {
+				return
+			}
+		}
+	}
 }
 
 // Find returns an instance, or nil where there is none (any more).

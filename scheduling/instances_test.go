@@ -1,6 +1,7 @@
 package scheduling
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -117,5 +118,34 @@ func TestTakeIsOneInstanceForAll(t *testing.T) {
 	}
 	if sum != 6400 {
 		t.Errorf("%d of 6400 charges are in the table", sum)
+	}
+}
+
+// TestShownInstancesHaveAnAddressEach: a pick that is ahead of its snapshot adds the one that takes another's place.
+func TestShownInstancesHaveAnAddressEach(t *testing.T) {
+	pool := NewPool()
+	table := &counts{}
+	table.Follow(pool.Update([]EndpointSpec{place('a', ""), place('b', "U1"), place('c', "")}))
+	moved := pool.Update([]EndpointSpec{place('b', "U2"), place('c', "")}).Endpoints[0]
+	table.Take(moved)
+	shown := func() (got []string) {
+		for i, in := range table.Shown() {
+			if in != table.All()[i] {
+				t.Errorf("%s is shown at %d", in.Endpoint.Address, i)
+			}
+			got = append(got, in.Endpoint.Address+in.Endpoint.UID)
+		}
+		return got
+	}
+	want := []string{place('b', "").Address + "U2", place('c', "").Address}
+	if got := shown(); !slices.Equal(got, want) {
+		t.Errorf("shown are %v, want %v", got, want)
+	}
+	for range table.Shown() {
+		break
+	}
+	table.Follow(pool.Snapshot())
+	if got := shown(); !slices.Equal(got, want) {
+		t.Errorf("then %v, want %v", got, want)
 	}
 }

@@ -79,10 +79,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	for _, s := range c.tables.Current() {
 		var rest Counts
 		shown := 0
-		for _, in := range s.table.endpoints.All() {
-			if in == nil {
-				continue
-			}
+		for _, in := range s.table.endpoints.Shown() {
 			counts := in.Value.counts()
 			switch {
 			case counts.Answers+counts.Unconfirmed == 0:

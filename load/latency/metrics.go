@@ -25,10 +25,7 @@ type Known struct {
 // All walks the current instances by ordinal.
 func (p *Plugin) All() iter.Seq[Known] {
 	return func(yield func(Known) bool) {
-		for _, in := range p.known.endpoints.All() {
-			if in == nil {
-				continue
-			}
+		for _, in := range p.known.endpoints.Shown() {
 			if known, ok := p.known.latest(in); ok && !yield(known) {
 				return
 			}

@@ -31,8 +31,8 @@ func (p *Plugin) Load(ordinal int, generation uint64) (load scheduling.InFlightL
 // Loads walks the current instances by ordinal.
 func (p *Plugin) Loads() iter.Seq[EndpointLoad] {
 	return func(yield func(EndpointLoad) bool) {
-		for i, in := range p.table.counters.All() {
-			if in != nil && !yield(EndpointLoad{in.Endpoint.Address, i, in.Endpoint.Generation, in.Value.load()}) {
+		for i, in := range p.table.counters.Shown() {
+			if !yield(EndpointLoad{in.Endpoint.Address, i, in.Endpoint.Generation, in.Value.load()}) {
 				return
 			}
 		}

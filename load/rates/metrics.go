@@ -30,10 +30,7 @@ func (p *Plugin) Rates(ordinal int, generation uint64) (learnt Learnt, ok bool) 
 // All walks the current instances by ordinal.
 func (p *Plugin) All() iter.Seq[Learnt] {
 	return func(yield func(Learnt) bool) {
-		for i, in := range p.known.endpoints.All() {
-			if in == nil {
-				continue
-			}
+		for i, in := range p.known.endpoints.Shown() {
 			if learnt, ok := p.Rates(i, in.Endpoint.Generation); ok && !yield(learnt) {
 				return
 			}
