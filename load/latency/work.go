@@ -107,45 +107,59 @@ func (w *work) remove(now time.Duration, id uint64, served bool) (p prompt, ok b
 // take takes the request at a place out of the queue.
 func (w *work) take(i int) prompt {
 	p := w.queue[i]
+	w.queue = slices.Delete(w.queue, i, i+1)
+	w.leave(p)
+	w.round()
+	return p
+}
+
+// leave takes what has left the queue out of its sums.
+func (w *work) leave(p prompt) {
 	w.tokens -= p.tokens
 	w.pairs -= p.pairs
 	w.held -= p.input
 	if p.unseen {
 		w.unseen--
 	}
-	w.queue = slices.Delete(w.queue, i, i+1)
+}
+
+func (w *work) round() {
 	if len(w.queue) == 0 {
 		w.tokens, w.pairs, w.held = 0, 0, 0 // what rounding left
 	}
-	return p
 }
 
 // settle takes those out of the queue whose first token will not be seen, and should have come. Behind others whose own is overdue
-// (the engine may have lost one of them) they get twice the time.
+// (the engine may have lost one of them) they get twice the time. After a pause that may be thousands at once: each is moved at most once.
 func (w *work) settle(now time.Duration, msPerToken float64) {
 	took := time.Duration(0)
-	for i := 0; w.unseen > 0 && i < len(w.queue); {
-		p := w.queue[i]
+	all, i, left := w.queue, 0, w.queue[:0]
+	for ; w.unseen > 0 && i < len(all); i++ {
+		p := all[i]
 		own := time.Duration(p.tokens * msPerToken * float64(time.Millisecond))
 		due := took + own
-		if i > 0 {
+		if len(left) > 0 {
 			due = 2 * (w.passed + due)
 		}
 		if now-w.since < due {
-			return
+			break
 		}
 		if !p.unseen {
 			took += own
-			i++
+			left = append(left, p)
 			continue
 		}
-		w.take(i)
+		w.leave(p)
 		w.decode(p.input, 1)
-		if i == 0 { // the engine went on to the next one then
+		if len(left) == 0 { // the engine went on to the next one then
 			w.busy(w.since + own)
 		} else {
 			w.passed += own
 		}
+	}
+	if len(left) < i {
+		w.queue = append(left, all[i:]...)
+		w.round()
 	}
 }
 
