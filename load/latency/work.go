@@ -157,8 +157,8 @@ func (w *work) settle(now time.Duration, msPerToken float64) {
 			w.passed += own
 		}
 	}
-	if len(left) < i {
-		w.queue = append(left, all[i:]...)
+	if n := len(left); n < i {
+		w.queue = slices.Delete(all, n, i)
 		w.round()
 	}
 }
