@@ -61,8 +61,8 @@ func TestTailOfTokens(t *testing.T) {
 	c := newClass(16, false)
 	near(t, "at first", c.known.Load().tpotAbove, math.Exp(startAbove), 1e-12)
 	for i := range 2000 {
-		f := alone(100)
-		c.learnTPOT(&f, map[bool]float64{false: 100, true: 300}[i%5 == 0])
+		f := alone(0.1)
+		c.learnTPOT(&f, map[bool]float64{false: 0.1, true: 0.3}[i%5 == 0])
 	}
 	near(t, "nine of ten", c.known.Load().tpotAbove, 3, 0.15)
 }

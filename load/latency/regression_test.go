@@ -19,7 +19,8 @@ func TestSampleCounts(t *testing.T) {
 		{"far more", 1, 1e6, 4. / (80 * 10), 2. / 10},
 		{"far less", 1, 1e-6, 4. / (10. / 8 * 10), 2. / 10},
 		{"expected is next to nothing, which is a quarter of what the prior says", 0, 10, 4. / (10 * 2.5), 2. / 2.5},
-		{"expected is a third of that", 1. / 3, 10, 4. / (10 * 10. / 3), 2. * 3 / 10},
+		{"the prior is scaled by what has been seen", 0, 20, 4. / (20 * 2.5 * math.Sqrt(math.E)), 2. / (2.5 * math.Sqrt(math.E))},
+		{"expected is a third of what the prior says", 1. / 3, 10, 4. / (10 * 10. / 3), 2. * 3 / 10},
 	} {
 		r := newRegression([]term{{prior: 5, ridge: 1}})
 		r.theta[0] *= test.theta
