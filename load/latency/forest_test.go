@@ -203,3 +203,37 @@ func TestTreeSeesHalfOfTheSamples(t *testing.T) {
 		t.Errorf("%d of 2,000 samples, want about half, and others each time", n)
 	}
 }
+
+// TestLeafIsTheMeanOfItsSamples: those that its tree's questions lead there, with so many that say 0.
+func TestLeafIsTheMeanOfItsSamples(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	z := make([]sight, 1000)
+	g := &grower{node: make([]uint8, len(z)), random: random}
+	for i := range z {
+		z[i][0], z[i][1], z[i][2] = random.Float32(), random.Float32(), float32(random.IntN(5))
+		g.left = append(g.left, z[i][0]*z[i][1]+z[i][2]*z[i][0])
+	}
+	for f := range sights {
+		g.cut(f, z)
+	}
+	for range 20 {
+		var tr tree
+		g.tree(&tr)
+		var sum, n [leaves]float64
+		leaf := tr
+		for l := range leaf.leaf {
+			leaf.leaf[l] = float32(l)
+		}
+		for _, s := range g.taken {
+			l := int(leaf.at(&z[s]))
+			sum[l] += float64(g.left[s])
+			n[l]++
+		}
+		for l, got := range tr.leaf {
+			near(t, "leaf", float64(got), learnRate*sum[l]/(n[l]+leafRidge), 1e-5)
+			if n[l] > 0 && n[l] < leastLeaf {
+				t.Errorf("leaf %d has %v samples, want at least %d or, where a node asks nothing, none", l, n[l], leastLeaf)
+			}
+		}
+	}
+}
