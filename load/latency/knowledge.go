@@ -160,6 +160,16 @@ func (g *nursery) wait() {
 	}
 }
 
+// generated reports whether an answer whose first token was not seen is one that an engine generates, token by token. A list of models or
+// an embedding comes at once, and says nothing of how long an answer takes.
+func generated(f *scheduling.Flight) bool {
+	switch f.Operation {
+	case scheduling.OperationOther, scheduling.OperationEmbeddings:
+		return f.Outcome.Usage.CompletionTokens > 0
+	}
+	return true
+}
+
 // end takes a request out of its endpoint's work, and reports whether its times teach anything. took is its time to the first
 // token, where that was seen.
 func (k *knowledge) end(s *flight, f *scheduling.Flight, now, took time.Duration, seen bool) bool {
@@ -181,6 +191,8 @@ func (k *knowledge) end(s *flight, f *scheduling.Flight, now, took time.Duration
 		skip = skipFailed
 	case s.moved:
 		skip = skipMoved
+	case !s.started && !generated(f):
+		skip = skipUngenerated
 	case !seen || took <= 0:
 		skip = skipUnstream
 	case e.gone:

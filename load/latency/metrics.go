@@ -77,7 +77,7 @@ func NewCollector(plugins iter.Seq2[string, *Plugin]) *Collector {
 		samples:    desc("samples_total", "Requests whose time to the first token taught something."),
 		tpot:       desc("tpot_samples_total", "Requests whose time per output token taught something."),
 		skipped: desc("skipped_total", "Requests that taught nothing, by reason: failed, moved (served by another endpoint than was picked), "+
-			"not_streamed, just_started (of the first of a new process), endpoint_gone.", "reason"),
+			"not_generated (a list of models, an embedding), not_streamed, just_started (of the first of a new process), endpoint_gone.", "reason"),
 		unread: desc("objectives_unread_total", "Requests with a header that asks for a latency and whose value is not a number of ms above 0, "+
 			"at most a day: that header counts for nothing."),
 		forests: desc("forests_total", "Forests of trees whose growth was begun."),

@@ -27,12 +27,13 @@ sluice_latency_objectives_unread_total{producer="seer"} 1
 # HELP sluice_latency_samples_total Requests whose time to the first token taught something.
 # TYPE sluice_latency_samples_total counter
 sluice_latency_samples_total{producer="seer"} 17
-# HELP sluice_latency_skipped_total Requests that taught nothing, by reason: failed, moved (served by another endpoint than was picked), not_streamed, just_started (of the first of a new process), endpoint_gone.
+# HELP sluice_latency_skipped_total Requests that taught nothing, by reason: failed, moved (served by another endpoint than was picked), not_generated (a list of models, an embedding), not_streamed, just_started (of the first of a new process), endpoint_gone.
 # TYPE sluice_latency_skipped_total counter
 sluice_latency_skipped_total{producer="seer",reason="endpoint_gone"} 0
 sluice_latency_skipped_total{producer="seer",reason="failed"} 0
 sluice_latency_skipped_total{producer="seer",reason="just_started"} 3
 sluice_latency_skipped_total{producer="seer",reason="moved"} 0
+sluice_latency_skipped_total{producer="seer",reason="not_generated"} 0
 sluice_latency_skipped_total{producer="seer",reason="not_streamed"} 0
 `
 	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "sluice_latency_samples_total", "sluice_latency_skipped_total", "sluice_latency_objectives_unread_total"); err != nil {

@@ -50,15 +50,16 @@ type flight struct {
 
 // The reasons why nothing is learnt from a request.
 const (
-	skipFailed   = iota // it did not end well
-	skipMoved           // another endpoint served it than was picked
-	skipUnstream        // its first token was not seen
-	skipFresh           // its engine had just been started
-	skipGone            // its endpoint is no longer one of the pool
+	skipFailed      = iota // it did not end well
+	skipMoved              // another endpoint served it than was picked
+	skipUngenerated        // see generated
+	skipUnstream           // its first token was not seen
+	skipFresh              // its engine had just been started
+	skipGone               // its endpoint is no longer one of the pool
 	skips
 )
 
-var skipNames = [skips]string{"failed", "moved", "not_streamed", "just_started", "endpoint_gone"}
+var skipNames = [skips]string{"failed", "moved", "not_generated", "not_streamed", "just_started", "endpoint_gone"}
 
 var (
 	_ scheduling.Producer      = (*Plugin)(nil)

@@ -39,7 +39,7 @@ type world struct {
 
 func newWorld(tb testing.TB, parameters string, endpoints int) *world {
 	tb.Helper()
-	w := &world{TB: tb, pool: scheduling.NewPool(), now: time.Second, request: scheduling.Request{Stream: true, Choices: 1}}
+	w := &world{TB: tb, pool: scheduling.NewPool(), now: time.Second, request: scheduling.Request{Operation: scheduling.OperationChat, Stream: true, Choices: 1}}
 	specs := make([]scheduling.EndpointSpec, endpoints)
 	for i := range specs {
 		specs[i].Address = address(i)
@@ -250,6 +250,28 @@ func TestWholeResponses(t *testing.T) {
 	near(t, "time to the end", guess.TTFTMs, 3000, 0.1)
 	if !guess.WholeResponse || guess.TPOTMs != 0 || guess.TPOTP90Ms != 0 {
 		t.Errorf("%+v, want a whole response and no TPOT", guess)
+	}
+}
+
+// TestWhatIsNotGeneratedTeachesNothing: whoever asks often for the list of models does not make answers look fast.
+func TestWhatIsNotGeneratedTeachesNothing(t *testing.T) {
+	w := newWorld(t, "streamingMode: false", 1)
+	at, e := w.predict(0).TTFTMs, &w.plugin.known.endpoints.All()[0].Value
+	for _, operation := range []scheduling.Operation{scheduling.OperationOther, scheduling.OperationEmbeddings} {
+		w.request.Operation = operation
+		for _, completion := range []int{-1, 0} {
+			f := w.pick(0)
+			w.now += 2 * time.Millisecond
+			f.Done(good(1000, -1, completion), w.now)
+		}
+	}
+	if n := w.plugin.known.skipped[skipUngenerated].Load(); n != 4 || w.samples() != 0 || e.fresh != warming || w.predict(0).TTFTMs != at {
+		t.Errorf("%d of 4 left out, %d samples, %d first answers to come", n, w.samples(), e.fresh)
+	}
+	w.request.Operation = scheduling.OperationChat
+	w.serve(0, warming+1, time.Second, good(1000, -1, -1))
+	if w.samples() != 1 {
+		t.Errorf("%d samples, want the one chat after the first: answers need not be counted", w.samples())
 	}
 }
 
