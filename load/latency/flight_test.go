@@ -85,6 +85,21 @@ func TestCutAnswersDidNotEnd(t *testing.T) {
 	}
 }
 
+// TestImpossibleCountsHaveNoLength: what a faulty engine says that it has generated.
+func TestImpossibleCountsHaveNoLength(t *testing.T) {
+	w := newWorld(t, "", 1)
+	w.serve(0, 1, time.Second, good(1000, 0, 100))
+	w.serve(0, 1, time.Second, good(1000, 0, 1<<40))
+	w.serve(0, 1, time.Second, good(1000, 0, 2*1000*mostPerMs+1)) // it takes two seconds in all
+	if e := w.work(0); e.answer != 100 || e.length.tokens != 100 {
+		t.Errorf("%v tokens on average, %v of all; want 100", e.answer, e.length.tokens)
+	}
+	w.serve(0, 1, time.Second, good(1000, 0, 2*1000*mostPerMs))
+	if e := w.work(0); e.answer <= 100 {
+		t.Error("a long answer that is possible counts for nothing")
+	}
+}
+
 // TestUncountedAnswersHaveNoLength.
 func TestUncountedAnswersHaveNoLength(t *testing.T) {
 	w := newWorld(t, "", 1)

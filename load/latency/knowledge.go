@@ -170,6 +170,9 @@ func generated(f *scheduling.Flight) bool {
 	return true
 }
 
+// mostPerMs is how many tokens of one answer an engine makes in a ms at most.
+const mostPerMs = 10
+
 // end takes a request out of its endpoint's work, and reports whether its times teach anything. took is its time to the first
 // token, where that was seen.
 func (k *knowledge) end(s *flight, f *scheduling.Flight, now, took time.Duration, seen bool) bool {
@@ -177,7 +180,9 @@ func (k *knowledge) end(s *flight, f *scheduling.Flight, now, took time.Duration
 	defer k.mu.Unlock()
 	e := s.on
 	e.work.end(now, f.ID, s.input)
-	if tokens := float64(f.Outcome.Usage.CompletionTokens) / s.choices; tokens > 0 {
+	// A count that no engine reaches in the time would make the endpoint look busy for hundreds of answers.
+	possible := mostPerMs * max(0, ms(now-f.PickedAt))
+	if tokens := float64(f.Outcome.Usage.CompletionTokens) / s.choices; tokens > 0 && tokens <= possible {
 		limit := s.limit
 		if f.Outcome.Reason != scheduling.EndComplete {
 			limit = tokens // it was cut off there
