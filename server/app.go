@@ -204,8 +204,9 @@ func (a *App) assemble(ctx context.Context) (err error) {
 	a.pool.Watch(a.forgetEndpoints())
 	a.registerGauges()
 	a.warnGracePeriod(&cfg.Server)
-	if len(cfg.Endpoints) == 0 && cfg.EndpointsFile == "" {
-		a.logger.Warn("no endpoints are configured: every request is answered with 503; list engines with --endpoint, endpoints or endpointsFile")
+	if following := cfg.Kubernetes.Options(); len(cfg.Endpoints) == 0 && cfg.EndpointsFile == "" && !following.Set() {
+		a.logger.Warn("no endpoints are configured: every request is answered with 503; list engines with --endpoint, endpoints or endpointsFile, " +
+			"or follow them in Kubernetes with --pool, --selector or --service")
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sluice-epp/sluice/server/config"
 	"github.com/sluice-epp/sluice/server/discovery"
+	"github.com/sluice-epp/sluice/server/discovery/kube"
 )
 
 // loopback reports whether a listen address is reachable from this machine alone.
@@ -37,11 +39,16 @@ type listing struct {
 	endpoints []string
 	file      string
 	dns       config.DNS
+	kube      kube.Options
 }
 
 func listingOf(c *config.Config) listing {
-	return listing{endpoints: c.Endpoints, file: c.EndpointsFile, dns: c.DNS}
+	return listing{endpoints: c.Endpoints, file: c.EndpointsFile, dns: c.DNS, kube: c.Kubernetes.Options()}
 }
+
+// untilKnown is how long a process waits that has no other endpoints than Kubernetes': as long as it takes. A proxy that is told
+// that the process is not ready can do better than one whose requests are answered with 503.
+const untilKnown = 365 * 24 * time.Hour
 
 // newFinder makes the endpoint sources of a configuration.
 func (a *App) newFinder(l listing) (*finder, error) {
@@ -59,6 +66,17 @@ func (a *App) newFinder(l listing) (*finder, error) {
 	if l.file != "" {
 		sources = append(sources, discovery.NewFile(l.file, o))
 	}
+	if k := l.kube; k.Set() {
+		k.Logger, k.Stats = a.logger, a.stats
+		source, err := kube.New(k)
+		if err != nil {
+			return nil, fmt.Errorf("kubernetes: %w", err)
+		}
+		sources = append(sources, source)
+		if len(sources) == 1 {
+			o.ReadyTimeout = untilKnown
+		}
+	}
 	f.Discovery = discovery.New(a.pool, o, sources...)
 	return f, nil
 }
@@ -67,10 +85,10 @@ func (a *App) newFinder(l listing) (*finder, error) {
 // what DNS has answered stays known; anything else needs new sources.
 func (f *finder) follow(next listing) bool {
 	now := f.listing
-	if slices.Equal(now.endpoints, next.endpoints) && now.file == next.file && now.dns == next.dns {
+	if slices.Equal(now.endpoints, next.endpoints) && now.file == next.file && now.dns == next.dns && now.kube.Equal(&next.kube) {
 		return true
 	}
-	if now.file != next.file || now.dns != next.dns || f.list == nil || len(next.endpoints) == 0 {
+	if now.file != next.file || now.dns != next.dns || !now.kube.Equal(&next.kube) || f.list == nil || len(next.endpoints) == 0 {
 		return false
 	}
 	entries, err := discovery.ParseEntries(next.endpoints)

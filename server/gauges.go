@@ -72,6 +72,10 @@ func (a *App) registerGauges() {
 	counter("sluice_discovery_lookups_total", "DNS look-ups.", func() float64 { return float64(a.stats.Lookups.Load()) })
 	counter("sluice_discovery_lookups_empty_total", "DNS look-ups whose answer was that there is nothing.", func() float64 { return float64(a.stats.LookupsEmpty.Load()) })
 	counter("sluice_discovery_lookup_failures_total", "DNS look-ups that failed for a time.", func() float64 { return float64(a.stats.LookupFailures.Load()) })
+	gauge("sluice_discovery_kubernetes_failing", "What is followed in Kubernetes and of which the API server did not answer the last question.", func() float64 { return float64(a.stats.KubeFailing.Load()) })
+	counter("sluice_discovery_kubernetes_lists_total", "Whole lists read from the Kubernetes API server.", func() float64 { return float64(a.stats.KubeLists.Load()) })
+	counter("sluice_discovery_kubernetes_watches_total", "Watches of the Kubernetes API server that went on where one broke off.", func() float64 { return float64(a.stats.KubeWatches.Load()) })
+	counter("sluice_discovery_kubernetes_errors_total", "Questions that the Kubernetes API server did not answer.", func() float64 { return float64(a.stats.KubeErrors.Load()) })
 
 	a.registerCertificates(reg)
 }

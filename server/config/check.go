@@ -46,7 +46,7 @@ func CheckText(name string, text []byte, lookup func(string) (string, bool), typ
 func (f *File) warnMissing() {
 	t, admin := f.Config.Server.TLS, f.Config.Server.AdminTLS
 	for _, named := range []struct{ key, path string }{
-		{"endpointsFile", f.Config.EndpointsFile},
+		{"endpointsFile", f.Config.EndpointsFile}, {"kubernetes.kubeconfig", f.Config.Kubernetes.Kubeconfig},
 		{"server.tls.certFile", t.CertFile}, {"server.tls.keyFile", t.KeyFile}, {"server.tls.clientCAFile", t.ClientCAFile},
 		{"server.adminTLS.certFile", admin.CertFile}, {"server.adminTLS.keyFile", admin.KeyFile}, {"server.adminTLS.clientCAFile", admin.ClientCAFile},
 	} {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-epp/sluice/scheduling"
+	"github.com/sluice-epp/sluice/server/discovery/kube"
 )
 
 // Config holds the sections of the file that configure the server rather than the decision. Every key may be absent;
@@ -22,6 +23,8 @@ type Config struct {
 	EndpointsFile string `yaml:"endpointsFile"`
 	// DNS configures the look-ups of endpoints that are names.
 	DNS DNS `yaml:"dns"`
+	// Kubernetes names what is followed in Kubernetes: an InferencePool, the pods of a selector, or a Service.
+	Kubernetes Kubernetes `yaml:"kubernetes"`
 	// Telemetry configures logs and metric labels.
 	Telemetry Telemetry `yaml:"telemetry"`
 	// Shadow scores live traffic with a second configuration, whose agreement is exported and nothing else.
@@ -212,6 +215,32 @@ const (
 )
 
 // defaultConfig is what a file that sets nothing means.
+// Kubernetes names what is followed in Kubernetes: one of pool, selector and service. Its endpoints count beside those of endpoints
+// and endpointsFile.
+type Kubernetes struct {
+	// Pool is an InferencePool (inference.networking.k8s.io/v1), "namespace/name" or "name": the pods that it selects, at its
+	// target ports.
+	Pool string `yaml:"pool"`
+	// Selector is a label selector for pods, as kubectl's --selector; targetPorts are their ports.
+	Selector string `yaml:"selector"`
+	// Service is a Service, "namespace/name" or "name", whose EndpointSlices are followed; it may be headless.
+	Service string `yaml:"service"`
+	// Namespace is that of selector, and of a name without one; empty means that of the kubeconfig's context, in a pod the pod's own.
+	Namespace string `yaml:"namespace"`
+	// TargetPorts are ports or ranges, for example "8000" or "8000-8003": several are data-parallel ranks, in this order. For a
+	// service they are those that count; none means all.
+	TargetPorts []string `yaml:"targetPorts"`
+	// Kubeconfig is the path of a kubeconfig file; empty means what kubectl takes, in a pod its service account.
+	Kubeconfig string `yaml:"kubeconfig"`
+}
+
+// Options are those of the source that follows it.
+func (k *Kubernetes) Options() kube.Options {
+	return kube.Options{
+		Pool: k.Pool, Selector: k.Selector, Service: k.Service, Namespace: k.Namespace, TargetPorts: k.TargetPorts, Kubeconfig: k.Kubeconfig,
+	}
+}
+
 func defaultConfig() Config {
 	return Config{
 		Server: Server{

@@ -19,8 +19,8 @@ var ignoredTypes = map[string]string{
 	"core-metrics-extractor":        "engine metrics are scraped where a plugin needs them",
 	"models-data-source":            "no plugin here reads the engines' model lists",
 	"models-data-extractor":         "no plugin here reads the engines' model lists",
-	"endpoint-notification-source":  "endpoints come from endpoints, endpointsFile or dns",
-	"k8s-notification-source":       "endpoints come from endpoints, endpointsFile or dns",
+	"endpoint-notification-source":  "endpoints come from endpoints, endpointsFile or kubernetes",
+	"k8s-notification-source":       "endpoints come from endpoints, endpointsFile or kubernetes",
 	"utilization-detector":          "nothing is queued here, and so nothing detects saturation",
 	"concurrency-detector":          "nothing is queued here, and so nothing detects saturation",
 	"openai-parser":                 "OpenAI bodies are recognised by their path",
@@ -188,7 +188,7 @@ func (p *parsing) dataLayer() {
 		case "sources", "injectDefaults":
 			p.warnf(at, "llm-d's dataLayer.%s means nothing here and is left out: engine metrics are scraped where a plugin needs them", key)
 		case "discovery":
-			p.addf(at, "llm-d's dataLayer.discovery is not supported: list the endpoints under endpoints, endpointsFile or dns")
+			p.addf(at, "llm-d's dataLayer.discovery is not supported: name them under endpoints, endpointsFile or kubernetes")
 		case "peerDiscovery", "crossReplicaSyncerPluginRef", "crossReplicaSyncInterval":
 			p.addf(at, "llm-d's dataLayer.%s is not supported: each replica counts its own picks", key)
 		default:

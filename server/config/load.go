@@ -258,6 +258,15 @@ func (p *parsing) sections() {
 			p.addf(at, "%v", err)
 		}
 	}
+	following := p.root.Kubernetes.Options()
+	if at, given := p.places["kubernetes"]; given && !following.Set() {
+		p.warnf(at, "nothing is followed: pool, selector and service are empty (serve's flags of these names give one too)")
+	}
+	for _, f := range following.Check() {
+		if at := p.place("kubernetes." + f.Field); !p.faulted(at.path) {
+			p.addf(at, "%v", f.Err)
+		}
+	}
 }
 
 // tls checks which keys of a listener's certificates go together.

@@ -31,6 +31,12 @@ func CheckOverride(change func(*Config), names map[string]string) error {
 		}
 		seen[e] = true
 	}
+	// Where the flags name nothing to follow, what they say is about what a file names.
+	if following := c.Kubernetes.Options(); following.Set() {
+		for _, f := range following.Check() {
+			add("kubernetes."+f.Field, f.Err.Error())
+		}
+	}
 	return errors.Join(errs...)
 }
 

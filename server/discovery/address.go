@@ -163,3 +163,15 @@ func clip(s string) string {
 func mustBe(got string, valid []string) error {
 	return fmt.Errorf("must be one of %s, got %q%s", strings.Join(valid, ", "), clip(got), scheduling.Hint(got, valid))
 }
+
+// ParsePorts reads a list of ports and ranges of ports, "8000" or "8000-8003", in their order. A list without any is one.
+func ParsePorts(list []string) (ports []uint16, err error) {
+	for _, s := range list {
+		for part := range strings.SplitSeq(s, ",") {
+			if ports, err = appendPorts(ports, strings.TrimSpace(part)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return ports, nil
+}

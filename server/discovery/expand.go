@@ -90,9 +90,8 @@ func (e *Entry) spec(name string, at netip.AddrPort, i int) scheduling.EndpointS
 
 		KVEvents: e.kvEvents(i),
 	}
-	// Deployments that already label their engines by dialect need not say it twice.
-	if label := e.labels["engine"]; s.Engine == "" && slices.Contains(engineNames, label) {
-		s.Engine = label
+	if s.Engine == "" {
+		s.Engine = EngineOf(e.labels)
 	}
 	switch {
 	case e.metricsURL != "":
@@ -101,4 +100,18 @@ func (e *Entry) spec(name string, at netip.AddrPort, i int) scheduling.EndpointS
 		s.MetricsURL = "http://" + netip.AddrPortFrom(at.Addr(), e.metricsPort+uint16(i)).String() + "/metrics"
 	}
 	return s
+}
+
+// engineLabels are the labels that deployments carry to say the dialect of their engine, in the order in which they count.
+var engineLabels = []string{"engine", "llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type"}
+
+// EngineOf is the engine that labels name, or "" where they name none that is known: deployments that already label their
+// engines by dialect need not say it twice.
+func EngineOf(labels map[string]string) string {
+	for _, key := range engineLabels {
+		if slices.Contains(engineNames, labels[key]) {
+			return labels[key]
+		}
+	}
+	return ""
 }

@@ -32,4 +32,10 @@ type Stats struct {
 	FilesFailing atomic.Int64
 	// BadEntries is the number of entries skipped in the files as they are served (gauge).
 	BadEntries atomic.Int64
+
+	// KubeLists counts whole lists that were asked of a Kubernetes API server, KubeWatches watches that went on from one, and
+	// KubeErrors the questions of either kind that were not answered.
+	KubeLists, KubeWatches, KubeErrors atomic.Uint64
+	// KubeFailing is the number of what is followed in Kubernetes whose last question was not answered (gauge).
+	KubeFailing atomic.Int64
 }
