@@ -145,7 +145,20 @@ type Pod struct {
 	Restarts int
 	// Phase is Running unless set.
 	Phase string
+	// Filling makes it as large as a model server's pod usually is, of which a picker reads next to nothing.
+	Filling bool
 }
+
+// filling is what stands in the container of a pod with Filling.
+var filling = func() string {
+	var b strings.Builder
+	b.WriteString(", command: [/bin/sh, -c, \"" + strings.Repeat("vllm serve Qwen/Qwen3-32B --flag value ", 12) + "\"], env: [")
+	for i := range 24 {
+		fmt.Fprintf(&b, "{name: SETTING_%d, value: \"%s\"}, ", i, strings.Repeat("value ", 6))
+	}
+	b.WriteString("], readinessProbe: {httpGet: {path: /health, port: 8000}}, resources: {limits: {memory: 200Gi, nvidia.com/gpu: 8}}")
+	return b.String()
+}()
 
 // Pod makes a pod what it says, and returns its uid. It is on a node that nobody plays: once deleted, it stays until it is
 // deleted at once.
@@ -171,9 +184,16 @@ func (c *Cluster) Pod(t testing.TB, p Pod) string {
 	c.Apply(t, fmt.Sprintf(`apiVersion: v1
 kind: Pod
 metadata: {name: %s, namespace: %s, labels: {app: %s}, annotations: %s}
-spec: {nodeName: n1, automountServiceAccountToken: false, containers: [{name: engine, image: none, ports: [%s]}]}
+spec: {nodeName: n1, automountServiceAccountToken: false, containers: [{name: engine, image: none, ports: [%s]%s}]}
 status: {phase: %s, %sconditions: [{type: Ready, status: "%s"}], containerStatuses: [{name: engine, image: none, imageID: none, ready: %v, restartCount: %d}]}`,
-		p.Name, p.Namespace, p.App, p.Annotations, strings.Join(ports, ", "), p.Phase, ip, map[bool]string{true: "False", false: "True"}[p.Unready],
+		p.Name, p.Namespace, p.App, p.Annotations, strings.Join(ports, ", "), map[bool]string{true: filling}[p.Filling], p.Phase, ip, map[bool]string{true: "False", false: "True"}[p.Unready],
 		!p.Unready, p.Restarts))
 	return c.UID(t, "Pod", p.Namespace, p.Name)
+}
+
+// Condition changes whether a pod is ready, and nothing else.
+func (c *Cluster) Condition(t testing.TB, namespace, name string, ready bool) {
+	t.Helper()
+	status := map[bool]string{true: "True", false: "False"}[ready]
+	c.Patch(t, "Pod", namespace, name, `{"status":{"conditions":[{"type":"Ready","status":"`+status+`"}]}}`, "status")
 }
