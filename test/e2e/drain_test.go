@@ -231,14 +231,14 @@ func TestC25_Replicas(t *testing.T) {
 			t.Errorf("replica %d is %v", i, got)
 		}
 	}
-	traffic := startTraffic(t, l.Client, e.URL("/v1/chat/completions"), 4)
+	traffic := lab.StartTraffic(t, l.Client, e.URL("/v1/chat/completions"), 4)
 	picked := func(s *lab.Sluice) float64 { return s.Total(t, "sluice_requests_total", `result="picked"`) }
 	lab.Wait(t, "both replicas to pick", func() bool { return picked(l.Sluice) > 10 && picked(other) > 10 })
 	l.Sluice.Terminate()
 	<-l.Sluice.Done()
 	before := picked(other)
 	lab.Wait(t, "the other to go on", func() bool { return picked(other) > before+20 })
-	traffic.stop(t)
+	traffic.Stop(t)
 	other.Settle(t)
 }
 

@@ -33,14 +33,14 @@ schedulingProfiles:
 func TestConfigReloadUnderTraffic(t *testing.T) {
 	l := lab.New(t, lab.Plan{Config: leastRequests(1)})
 	e := l.Envoy(t, envoy.Params{})
-	traffic := startTraffic(t, l.Client, e.URL("/v1/chat/completions"), 4)
+	traffic := lab.StartTraffic(t, l.Client, e.URL("/v1/chat/completions"), 4)
 	effective := func() string {
 		return lab.Get(t, l.Client, "http://"+l.Sluice.App.AdminAddr().String()+"/config").Body
 	}
 	busy := func() {
 		t.Helper()
-		before := traffic.answered("")
-		lab.Wait(t, "some traffic", func() bool { return traffic.answered("") > before+20 })
+		before := traffic.Answered("")
+		lab.Wait(t, "some traffic", func() bool { return traffic.Answered("") > before+20 })
 	}
 	busy()
 	for version := 2; version <= 5; version++ {
@@ -65,7 +65,7 @@ func TestConfigReloadUnderTraffic(t *testing.T) {
 		return strings.Contains(effective(), "version-6") && l.Sluice.Metric(t, "sluice_config_last_reload_successful") == 1
 	})
 	busy()
-	traffic.stop(t)
+	traffic.Stop(t)
 	l.Sluice.Settle(t)
 }
 
@@ -110,12 +110,12 @@ func TestEndpointsFileUnderTraffic(t *testing.T) {
 	}
 	l := lab.New(t, lab.Plan{Engines: -1, Config: leastRequests(1), Override: func(c *config.Config) { c.EndpointsFile = file }})
 	e := l.Envoy(t, envoy.Params{})
-	traffic := startTraffic(t, l.Client, e.URL("/v1/chat/completions"), 4)
+	traffic := lab.StartTraffic(t, l.Client, e.URL("/v1/chat/completions"), 4)
 	gets := func(i int) {
 		t.Helper()
 		name := fmt.Sprintf("engine-%d", i)
-		before := traffic.answered(name)
-		lab.Wait(t, name+" to get requests", func() bool { return traffic.answered(name) > before+10 })
+		before := traffic.Answered(name)
+		lab.Wait(t, name+" to get requests", func() bool { return traffic.Answered(name) > before+10 })
 	}
 	known := func(n float64) {
 		t.Helper()
@@ -131,10 +131,10 @@ func TestEndpointsFileUnderTraffic(t *testing.T) {
 	lab.WriteFile(t, file, list(1)+"  - address: nonsense\n  - where: 127.0.0.1:1\n")
 	known(1)
 	gets(1)
-	settled := [2]int{traffic.answered("engine-0"), traffic.answered("engine-2")}
+	settled := [2]int{traffic.Answered("engine-0"), traffic.Answered("engine-2")}
 	gets(1)
 	// Each client may have had one request under way.
-	if now := [2]int{traffic.answered("engine-0"), traffic.answered("engine-2")}; now[0]+now[1] > settled[0]+settled[1]+4 {
+	if now := [2]int{traffic.Answered("engine-0"), traffic.Answered("engine-2")}; now[0]+now[1] > settled[0]+settled[1]+4 {
 		t.Errorf("the engines that left answered %v, then %v", settled, now)
 	}
 	if n := l.Sluice.Metric(t, "sluice_discovery_bad_entries"); n != 2 {
@@ -146,6 +146,6 @@ func TestEndpointsFileUnderTraffic(t *testing.T) {
 	gets(1)
 	lab.WriteFile(t, file, list(2))
 	gets(2)
-	traffic.stop(t)
+	traffic.Stop(t)
 	l.Sluice.Settle(t)
 }

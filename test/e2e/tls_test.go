@@ -71,11 +71,11 @@ func TestCertificateRotationUnderTraffic(t *testing.T) {
 	put(cert, key)
 	l := lab.New(t, lab.Plan{Override: func(c *config.Config) { c.Server.TLS = in }})
 	e := l.Envoy(t, envoy.Params{Picker: envoy.Picker{TLS: &envoy.TLS{}, HealthInterval: healthInterval}})
-	traffic := startTraffic(t, l.Client, e.URL("/v1/chat/completions"), 4)
+	traffic := lab.StartTraffic(t, l.Client, e.URL("/v1/chat/completions"), 4)
 	busy := func() {
 		t.Helper()
-		before := traffic.answered("")
-		lab.Wait(t, "some traffic", func() bool { return traffic.answered("") > before+20 })
+		before := traffic.Answered("")
+		lab.Wait(t, "some traffic", func() bool { return traffic.Answered("") > before+20 })
 	}
 	busy()
 	first := serial(t, l.Sluice.Addr())
@@ -89,7 +89,7 @@ func TestCertificateRotationUnderTraffic(t *testing.T) {
 		t.Errorf("serial %s after a pair that does not fit, want %s", now, second)
 	}
 	busy()
-	traffic.stop(t)
+	traffic.Stop(t)
 	l.Sluice.Settle(t)
 }
 

@@ -1,4 +1,4 @@
-package e2e
+package lab
 
 import (
 	"context"
@@ -8,12 +8,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/sluice-epp/sluice/test/lab"
 )
 
-// traffic is a steady stream of requests from several clients, each of which must succeed.
-type traffic struct {
+// Traffic is a steady stream of requests from several clients, each of which must succeed.
+type Traffic struct {
 	cancel  context.CancelFunc
 	group   sync.WaitGroup
 	mu      sync.Mutex
@@ -22,13 +20,14 @@ type traffic struct {
 	faults  []error
 }
 
-func startTraffic(t *testing.T, c *http.Client, url string, clients int) *traffic {
+// StartTraffic starts clients that send one request after another to a URL for chats, until Stop.
+func StartTraffic(t testing.TB, c *http.Client, url string, clients int) *Traffic {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	f := &traffic{cancel: cancel, engines: map[string]int{}}
+	f := &Traffic{cancel: cancel, engines: map[string]int{}}
 	t.Cleanup(func() { cancel(); f.group.Wait() })
 	for i := range clients {
-		bodies := []string{lab.Chat(t, fmt.Sprint("a", i), 100, 3, false), lab.Chat(t, fmt.Sprint("b", i), 200, 5, true)}
+		bodies := []string{Chat(t, fmt.Sprint("a", i), 100, 3, false), Chat(t, fmt.Sprint("b", i), 200, 5, true)}
 		f.group.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				f.send(ctx, c, url, bodies[n%2])
@@ -38,14 +37,14 @@ func startTraffic(t *testing.T, c *http.Client, url string, clients int) *traffi
 	return f
 }
 
-func (f *traffic) send(ctx context.Context, c *http.Client, url, body string) {
+func (f *Traffic) send(ctx context.Context, c *http.Client, url, body string) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		f.note("", err)
 		return
 	}
 	r.Header.Set("content-type", "application/json")
-	a, err := lab.Try(c, r)
+	a, err := Try(c, r)
 	switch {
 	case ctx.Err() != nil:
 		return
@@ -55,7 +54,7 @@ func (f *traffic) send(ctx context.Context, c *http.Client, url, body string) {
 	f.note(a.Header.Get("x-sim-endpoint"), err)
 }
 
-func (f *traffic) note(engine string, err error) {
+func (f *Traffic) note(engine string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sent++
@@ -65,8 +64,8 @@ func (f *traffic) note(engine string, err error) {
 	}
 }
 
-// answered is how many requests an engine has answered, or all with no name.
-func (f *traffic) answered(engine string) int {
+// Answered is how many requests an engine has answered, or all with no name.
+func (f *Traffic) Answered(engine string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if engine == "" {
@@ -75,8 +74,8 @@ func (f *traffic) answered(engine string) int {
 	return f.engines[engine]
 }
 
-// stop ends the traffic and fails the test if any request did.
-func (f *traffic) stop(t *testing.T) {
+// Stop ends the traffic and fails the test if any request did.
+func (f *Traffic) Stop(t testing.TB) {
 	t.Helper()
 	f.cancel()
 	f.group.Wait()
