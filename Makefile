@@ -58,12 +58,13 @@ test-norace: ## Run the tests that the race detector leaves out: allocations, me
 	@scripts/norace.sh -timeout $(TEST_TIMEOUT)
 
 .PHONY: test-all
-test-all: ## Run what `test` and `test-norace` run with the long cases, the volumes, the simulation beside the live path, 100,000 inputs to every fuzz target, the page in Chromium, and the tidiness check
+test-all: ## Run what `test` and `test-norace` run with the long cases, the volumes, the simulation beside the live path, 100,000 inputs to every fuzz target, the page in Chromium, a Kubernetes API server, and the tidiness check
 	SLUICE_LONG=1 $(MAKE) test TEST_TIMEOUT=40m
 	$(MAKE) test-norace
 	$(MAKE) test-sim
 	$(MAKE) test-trace
 	$(MAKE) test-page
+	$(MAKE) test-kube
 	$(MAKE) chaos-volume
 	$(MAKE) fuzz FUZZTIME=100000x
 	$(MAKE) check-tidy
@@ -87,6 +88,12 @@ test-page: ## Look at the admin port's page in a headless Chromium, light and da
 	if [ $$code -eq 2 ]; then echo "test-page: skipped" >&2; exit 0; elif [ $$code -ne 0 ]; then exit $$code; fi; \
 	SLUICE_CHROMIUM="$$chromium" SLUICE_CHROMIUM_REQUIRED=1 SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=1 \
 	$(GO) test -count=1 -timeout 15m ./test/page
+
+.PHONY: test-kube
+test-kube: ## Follow pools, pods and Services of a real Kubernetes API server, killed and restarted under traffic through Envoy (builds one once: 3 minutes)
+	@kube=$$(scripts/kube.sh); envoy=$$(scripts/envoy.sh); \
+	SLUICE_KUBE="$$kube" SLUICE_KUBE_REQUIRED=1 SLUICE_ENVOY="$$envoy" SLUICE_ENVOY_REQUIRED=1 \
+	$(GO) test -count=1 -v -timeout 20m ./test/kube/...
 
 .PHONY: test-vllm
 test-vllm: build ## Run Envoy and Sluice in front of two real vLLM engines on the CPU (Linux x86_64; fetches 1 GB once)

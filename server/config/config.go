@@ -214,7 +214,6 @@ const (
 	DecisionsAsParquet   DecisionFormat = "parquet"
 )
 
-// defaultConfig is what a file that sets nothing means.
 // Kubernetes names what is followed in Kubernetes: one of pool, selector and service. Its endpoints count beside those of endpoints
 // and endpointsFile.
 type Kubernetes struct {
@@ -241,6 +240,7 @@ func (k *Kubernetes) Options() kube.Options {
 	}
 }
 
+// defaultConfig is what a file that sets nothing means.
 func defaultConfig() Config {
 	return Config{
 		Server: Server{

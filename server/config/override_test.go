@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -15,7 +16,13 @@ func TestCheckOverride(t *testing.T) {
 		`server.maxEndpointsInPick: must be from 1 to 16, got 17`:                                 func(c *Config) { c.Server.MaxEndpointsInPick = 17 },
 		`--endpoint: "10.0.0.1:8000" stands in the list twice`:                                    func(c *Config) { c.Endpoints = []string{"10.0.0.1:8000", "10.0.0.1:8000"} },
 		`--endpoint: endpoint "10.0.0.1": "10.0.0.1": port is missing; write 10.0.0.1:8000`:       func(c *Config) { c.Endpoints = []string{"10.0.0.1"} },
+		// What a file names may be reached otherwise by flags.
+		"\n": func(c *Config) {
+			c.Kubernetes.Kubeconfig, c.Kubernetes.TargetPorts = "/home/me/.kube/config", []string{"8000"}
+		},
+		`kubernetes.targetPorts: an InferencePool has its own`: func(c *Config) { c.Kubernetes.Pool, c.Kubernetes.TargetPorts = "demo/pool", []string{"8000"} },
 	} {
+		want = strings.TrimSpace(want)
 		got := ""
 		if err := CheckOverride(change, names); err != nil {
 			got = err.Error()

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -31,8 +32,8 @@ func connect(kubeconfig string) (*cluster, error) {
 	config, err := loaded.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, fmt.Errorf("no API server is known: this is no pod with a service account, and there is no kubeconfig file "+
-			"(name one in KUBECONFIG, kubernetes.kubeconfig or --kubeconfig): %w", err)
+		return nil, errors.New("no API server is known: this is no pod with a service account, and there is no kubeconfig file " +
+			"(name one in KUBECONFIG, kubernetes.kubeconfig or --kubeconfig)")
 	case err != nil:
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}

@@ -72,7 +72,7 @@ func (o *Options) Check() []Fault {
 		}
 	}
 	if len(set) > 1 {
-		add(set[1], "is set beside %s: one of pool, selector and service can be followed", set[0])
+		add(set[1], "one of pool, selector and service can be followed, and %s is set too", set[0])
 	}
 	for _, f := range []struct{ name, value, kind string }{{"pool", o.Pool, "InferencePool"}, {"service", o.Service, "Service"}} {
 		if err := checkName(f.value); err != nil {
@@ -80,7 +80,7 @@ func (o *Options) Check() []Fault {
 		}
 	}
 	if o.Namespace != "" {
-		if err := firstOf(validation.IsDNS1123Label(o.Namespace)); err != nil {
+		if err := checkNamespace(o.Namespace); err != nil {
 			add("namespace", "%q: %w", clip(o.Namespace), err)
 		}
 		for _, f := range []struct{ name, value string }{{"pool", o.Pool}, {"service", o.Service}} {
@@ -116,19 +116,22 @@ func checkName(s string) error {
 	}
 	ns, name, both := strings.Cut(s, "/")
 	if !both {
-		return firstOf(validation.IsDNS1123Subdomain(s))
+		ns, name = "default", s
 	}
-	if err := firstOf(validation.IsDNS1123Label(ns)); err != nil {
+	if err := checkNamespace(ns); err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
-	return firstOf(validation.IsDNS1123Subdomain(name))
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return errors.New("a name has lower-case letters, digits, '-' and '.', with a letter or digit at both ends")
+	}
+	return nil
 }
 
-func firstOf(problems []string) error {
-	if len(problems) == 0 {
-		return nil
+func checkNamespace(s string) error {
+	if len(validation.IsDNS1123Label(s)) > 0 {
+		return errors.New("a namespace has at most 63 lower-case letters, digits and '-', with a letter or digit at both ends")
 	}
-	return errors.New(problems[0])
+	return nil
 }
 
 // place splits a checked name.

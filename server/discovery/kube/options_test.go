@@ -23,7 +23,7 @@ func TestOptionsCheck(t *testing.T) {
 		"a selector and ranks":   {o: Options{Selector: "app=x", TargetPorts: []string{"8000-8003", "9000,9001"}}},
 		"a service":              {o: Options{Service: "demo/models"}},
 		"a service and a port":   {o: Options{Service: "demo/models", TargetPorts: []string{"8000"}}},
-		"two":                    {o: Options{Pool: "a", Service: "b"}, want: []string{"service: is set beside pool"}},
+		"two":                    {o: Options{Pool: "a", Service: "b"}, want: []string{"service: one of pool, selector and service can be followed, and pool is set too"}},
 		"a pool and ports":       {o: Options{Pool: "a", TargetPorts: []string{"8000"}}, want: []string{"targetPorts: an InferencePool has its own"}},
 		"a selector, no ports":   {o: Options{Selector: "app=x"}, want: []string{"targetPorts: is needed beside selector"}},
 		"no selector":            {o: Options{Selector: "app=x=y", TargetPorts: []string{"8000"}}, want: []string{`selector: "app=x=y"`}},

@@ -141,7 +141,7 @@ func (p *pod) serves(port uint16) bool {
 		return true
 	}
 	for s := range strings.SplitSeq(p.active, ",") {
-		if n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 16); err == nil && uint16(n) == port {
+		if n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 16); err == nil && n == uint64(port) {
 			return true
 		}
 	}

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -18,7 +17,7 @@ import (
 type pool struct {
 	selector string
 	ports    []uint16
-	fault    error // why it cannot be followed
+	fault    string // why it cannot be followed; empty if it can
 }
 
 // reducePool keeps of an InferencePool what is read.
@@ -33,15 +32,15 @@ func reducePool(p *InferencePool) *pool {
 	r.selector = labels.Set(maps.Clone(selected)).String()
 	switch {
 	case len(selected) == 0: // would select every pod of the namespace
-		r.fault = errors.New("its selector has no matchLabels")
+		r.fault = "its selector has no matchLabels"
 	case len(r.ports) == 0:
-		r.fault = errors.New("it has no targetPorts")
+		r.fault = "it has no targetPorts"
 	}
 	return r
 }
 
 func (p *pool) equal(o *pool) bool {
-	return p.selector == o.selector && slices.Equal(p.ports, o.ports) && (p.fault == nil) == (o.fault == nil)
+	return p.selector == o.selector && slices.Equal(p.ports, o.ports) && p.fault == o.fault
 }
 
 // selection is the pods of one selector.
@@ -105,8 +104,8 @@ func (f *followed) read(ctx context.Context) (left time.Duration, err error) {
 	}
 	f.gone = time.Time{}
 	p := rows[0]
-	if p.fault != nil {
-		f.say(p.fault.Error())
+	if p.fault != "" {
+		f.say(p.fault)
 		return 0, nil
 	}
 	f.say("")
