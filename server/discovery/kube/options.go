@@ -40,6 +40,8 @@ type Options struct {
 	// PoolGrace is how long an InferencePool must be gone before its endpoints are (30 s): one that is deleted and made anew
 	// keeps them.
 	PoolGrace time.Duration
+
+	retry time.Duration // after which a question is asked again at first; for tests
 }
 
 // Fault is what is wrong with one of the Options.
@@ -160,6 +162,9 @@ func (o Options) withDefaults() *Options {
 	}
 	if o.PoolGrace <= 0 {
 		o.PoolGrace = 30 * time.Second
+	}
+	if o.retry <= 0 {
+		o.retry = 250 * time.Millisecond
 	}
 	return &o
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -130,7 +131,7 @@ func (s *Source) follow(ctx context.Context, group *sync.WaitGroup, q query, wha
 		Name:  q.String(),
 		Clock: until{ctx: ctx},
 		// An API server that is back is asked again within this time, and not by all replicas at one moment.
-		Backoff: &wait.Backoff{Duration: 250 * time.Millisecond, Cap: 8 * time.Second, Factor: 2, Jitter: 0.5, Steps: 30},
+		Backoff: &wait.Backoff{Duration: s.o.retry, Cap: 8 * time.Second, Factor: 2, Jitter: 0.5, Steps: 30},
 	})
 	group.Go(func() {
 		defer health.close()
@@ -167,7 +168,8 @@ type health struct {
 }
 
 func (h *health) told(ctx context.Context, verb string, err error) {
-	if ctx.Err() != nil || errors.Is(err, context.Canceled) {
+	// An API server that streams no lists says so, and is asked for the list in one piece.
+	if ctx.Err() != nil || errors.Is(err, context.Canceled) || apierrors.IsInvalid(err) {
 		return
 	}
 	h.mu.Lock()
@@ -212,9 +214,14 @@ func (h *health) close() {
 	h.settle("")
 }
 
-// explain adds to an error what is most likely behind it.
+// explain says what is wrong in the same words at every attempt, and what is most likely behind it.
 func explain(err error, q query) string {
+	if address := new(url.Error); errors.As(err, &address) { // which is another at every attempt
+		err = address.Err
+	}
 	switch {
+	case err.Error() == "": // a status without a message
+		return "the answer is " + string(apierrors.ReasonForError(err))
 	case apierrors.IsNotFound(err) && q.version == inferenceVersion:
 		return err.Error() + ": the cluster does not serve inferencepools of " + q.version.String() +
 			" (install the custom resource, or follow pods by selector)"
