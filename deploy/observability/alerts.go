@@ -39,7 +39,7 @@ func servingAlerts() []Alert {
 			Means:       "The list of endpoints is empty, or all on it are draining or not ready.",
 			Do: []string{
 				"`/endpoints` on the admin port shows what is listed and in which state.",
-				"`sluice_discovery_files_failing` and `sluice_discovery_names_failing` tell of a source that cannot be read; the log has the fault.",
+				"`sluice_discovery_files_failing`, `sluice_discovery_names_failing` and `sluice_discovery_kubernetes_failing` tell of a source that cannot be read; the log has the fault.",
 				"[endpoints.md](endpoints.md) says where endpoints come from.",
 			},
 		},

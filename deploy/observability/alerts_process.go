@@ -22,11 +22,11 @@ func engineAlerts() []Alert {
 		},
 		{
 			Name: "SluiceDiscoveryFailing", Group: groupEngines, Severity: Warning, For: 5 * time.Minute,
-			Expr:        `sluice_discovery_files_failing + sluice_discovery_names_failing > 0`,
+			Expr:        `sluice_discovery_files_failing + sluice_discovery_names_failing + sluice_discovery_kubernetes_failing > 0`,
 			Summary:     "A source of endpoints cannot be read.",
-			Description: "{{ $value }} endpoints files or DNS names of {{ $labels.instance }} cannot be read or resolved. What was known before is kept.",
+			Description: "{{ $value }} endpoints files, DNS names or queries of Kubernetes of {{ $labels.instance }} cannot be read or resolved. What was known before is kept.",
 			Means:       "Changes of the pool are not seen.",
-			Do:          []string{"The log has the fault; [endpoints.md](endpoints.md) the format and the rules."},
+			Do:          []string{"The log has the fault; [endpoints.md](endpoints.md) the format and the rules, [kubernetes.md](kubernetes.md) the rights that are needed."},
 		},
 		{
 			Name: "SluiceEndpointsRefused", Group: groupEngines, Severity: Warning, For: 5 * time.Minute,

@@ -18,7 +18,7 @@ func TestCheckOverride(t *testing.T) {
 		`--endpoint: endpoint "10.0.0.1": "10.0.0.1": port is missing; write 10.0.0.1:8000`:       func(c *Config) { c.Endpoints = []string{"10.0.0.1"} },
 		// What a file names may be reached otherwise by flags.
 		"\n": func(c *Config) {
-			c.Kubernetes.Kubeconfig, c.Kubernetes.TargetPorts = "/home/me/.kube/config", []string{"8000"}
+			c.Kubernetes.Kubeconfig, c.Kubernetes.TargetPorts = "/etc/sluice/kubeconfig", []string{"8000"}
 		},
 		`kubernetes.targetPorts: an InferencePool has its own`: func(c *Config) { c.Kubernetes.Pool, c.Kubernetes.TargetPorts = "demo/pool", []string{"8000"} },
 	} {

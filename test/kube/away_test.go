@@ -3,6 +3,7 @@ package kube
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -173,6 +174,17 @@ func testManyPods(t *testing.T, c *cluster.Cluster) {
 	if heap > 8<<20 {
 		t.Errorf("%d pods take %d bytes", manyPods, heap)
 	}
+	// One becomes unready and ready again, in a pool that is otherwise quiet.
+	var delays []time.Duration
+	for flip := range 40 {
+		p, ready := pod(flip/2), flip%2 == 1
+		begun := time.Now()
+		c.Condition(t, p.Namespace, p.Name, ready)
+		lab.Wait(t, "one to change", func() bool { return w.pool.Snapshot().Ready.Len() == manyPods-1 != ready })
+		delays = append(delays, time.Since(begun))
+	}
+	slices.Sort(delays)
+	t.Logf("a change was known after %v at the median, %v at the longest, the write included", delays[len(delays)/2], delays[len(delays)-1])
 	// All of them become unready and ready again, as where a switch fails: sets are published by the burst.
 	updates, lists := w.stats.Updates.Load(), w.stats.KubeLists.Load()
 	begun = time.Now()

@@ -34,6 +34,7 @@ func TestKubernetes(t *testing.T) {
 		{"BrokenWatches", testBrokenWatches},
 		{"ExpiredWatches", testExpiredWatches},
 		{"APIServerAway", testAPIServerAway},
+		{"Reload", testReload},
 		{"Traffic", testTraffic},
 	} {
 		if !t.Run(test.name, func(t *testing.T) { test.run(t, c) }) && test.name == "PoolIsNotDefined" {

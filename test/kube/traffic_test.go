@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sluice-epp/sluice/deploy/envoy"
+	"github.com/sluice-epp/sluice/scheduling"
 	"github.com/sluice-epp/sluice/server/config"
 	"github.com/sluice-epp/sluice/sim"
 	"github.com/sluice-epp/sluice/sim/engine"
@@ -95,4 +96,40 @@ func testTraffic(t *testing.T, c *cluster.Cluster) {
 	l.Sluice.Settle(t)
 	t.Logf("%d requests, none failed; %v lists, %v watches, %v errors", traffic.Answered(""), l.Sluice.Metric(t, "sluice_discovery_kubernetes_lists_total"),
 		l.Sluice.Metric(t, "sluice_discovery_kubernetes_watches_total"), l.Sluice.Metric(t, "sluice_discovery_kubernetes_errors_total"))
+}
+
+// A configuration that names another pool is followed in place, and what both have stays what it is.
+func testReload(t *testing.T, c *cluster.Cluster) {
+	ns := c.Namespace(t, "reload")
+	c.Pool(t, ns, "first", "first", 8000)
+	c.Pool(t, ns, "second", "second", 8000)
+	c.Pod(t, cluster.Pod{Namespace: ns, Name: "m-1", IP: "127.0.0.1", App: "first"})
+	c.Pod(t, cluster.Pod{Namespace: ns, Name: "m-2", IP: "127.0.0.2", App: "second"})
+	kubeconfig := c.Kubeconfig(t, cluster.Admin, ns, "")
+	text := func(followed string) string {
+		return fmt.Sprintf("%s\nkubernetes: {%s, kubeconfig: %q}\n", leastRequests, followed, kubeconfig)
+	}
+	l := lab.New(t, lab.Plan{Engines: -1, Config: text("pool: first")})
+	known := func(name string, n int) *scheduling.Endpoint {
+		t.Helper()
+		var found *scheduling.Endpoint
+		lab.Wait(t, name+" to be known", func() bool {
+			s := l.Sluice.App.Pool().Snapshot()
+			for _, e := range s.Endpoints {
+				if e != nil && e.Name == name {
+					found = e
+				}
+			}
+			return found != nil && s.Len() == n
+		})
+		return found
+	}
+	known("m-1", 1)
+	l.Sluice.Configure(t, text("pool: second"))
+	before := known("m-2", 1)
+	l.Sluice.Configure(t, text(`selector: "app in (first, second)", targetPorts: [8000]`))
+	known("m-1", 2)
+	if now := known("m-2", 2); now.Generation != before.Generation {
+		t.Errorf("instance %d of a pod that both have, and was %d", now.Generation, before.Generation)
+	}
 }

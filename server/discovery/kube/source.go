@@ -71,6 +71,7 @@ func (s *Source) String() string {
 func (s *Source) Run(ctx context.Context, publish func([]scheduling.EndpointSpec)) error {
 	ctx, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
+	defer s.cluster.http.CloseIdleConnections()
 	defer group.Wait()
 	defer stop()
 	switch {

@@ -169,7 +169,6 @@ func run(t *testing.T, a *apiServer, o Options) *running {
 	}
 	t.Cleanup(func() {
 		r.stop()
-		s.cluster.http.CloseIdleConnections()
 		if n := r.stats.KubeFailing.Load(); n != 0 {
 			t.Errorf("%d queries count as failing after the end", n)
 		}
