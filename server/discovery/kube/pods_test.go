@@ -31,7 +31,7 @@ func podJSON(name, uid, ip string, metadata, spec, status string) string {
 	}
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{%s},"spec":{%s},"status":{%s}}`,
 		join(fmt.Sprintf(`"name":%q,"namespace":"demo","uid":%q,"creationTimestamp":"2026-11-01T00:00:00Z","labels":{"app":"model"},
-			"managedFields":[{"manager":"kubelet","fieldsV1":{"f:status":{}}}],"ownerReferences":[{"kind":"ReplicaSet","uid":"r"}]`, name, uid), metadata),
+			"managedFields":[{"manager":"is not read"},1],"ownerReferences":[{"kind":"is not read"},1]`, name, uid), metadata),
 		join(`"nodeName":"n1"`, spec), join(fmt.Sprintf(`"phase":"Running","podIP":%q`, ip), status))
 }
 
@@ -124,7 +124,7 @@ func TestPodEndpoints(t *testing.T) {
 		},
 		"ranks that the pod names": {
 			pods: []string{
-				podJSON("m-1", "u1", "10.0.0.1", `"annotations":{"llm-d.ai/active-ports":"8002, 8000"}`, "", ready),
+				podJSON("m-1", "u1", "10.0.0.1", `"annotations":{"llm-d.ai/active-ports":"8002, 8000","inference.networking.k8s.io/active-ports":"8001"}`, "", ready),
 				podJSON("m-2", "u2", "10.0.0.2", `"annotations":{"inference.networking.k8s.io/active-ports":"8001,nonsense,1"}`, "", ready),
 			},
 			ports: []uint16{8000, 8001, 8002},

@@ -30,12 +30,13 @@ type apiServer struct {
 	lists   map[string]string
 	asked   []string // each question: list or watch, the resource, and from where
 	watches map[string]chan string
-	gone    bool // the next watch is answered with 410
+	open    map[string]int // watches that are open, by resource and selector
+	gone    bool           // the next watch is answered with 410
 }
 
 func startAPIServer(t *testing.T) *apiServer {
 	t.Helper()
-	a := &apiServer{lists: map[string]string{}, watches: map[string]chan string{}}
+	a := &apiServer{lists: map[string]string{}, watches: map[string]chan string{}, open: map[string]int{}}
 	a.Server = httptest.NewServer(http.HandlerFunc(a.serve))
 	t.Cleanup(func() {
 		a.CloseClientConnections()
@@ -75,6 +76,8 @@ func (a *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	case query.Get("watch") == "":
 		fmt.Fprint(w, list)
 	default:
+		a.opened(resource+" "+query.Get("labelSelector"), 1)
+		defer a.opened(resource+" "+query.Get("labelSelector"), -1)
 		w.(http.Flusher).Flush()
 		for {
 			select {
@@ -87,6 +90,28 @@ func (a *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 				fmt.Fprintln(w, event)
 				w.(http.Flusher).Flush()
 			}
+		}
+	}
+}
+
+func (a *apiServer) opened(watch string, n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.open[watch] += n
+}
+
+// watched waits until so many watches are open.
+func (a *apiServer) watched(t *testing.T, watch string, n int) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		a.mu.Lock()
+		open := a.open[watch]
+		a.mu.Unlock()
+		if open == n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d watches of %s are open, want %d", open, watch, n)
 		}
 	}
 }
@@ -235,6 +260,10 @@ func TestFollowPool(t *testing.T) {
 	r.says("it is NotFound\"") // the pods
 	a.holds("8", "Pod", "pods", podJSON("m-1", "u1", "10.0.0.1", "", "", ready))
 	r.wants("m-1 10.0.0.1:8000 uid=u1 rank=0 ready")
+	r.says("Kubernetes API server answers again")
+	if n := r.stats.KubeFailing.Load(); n != 0 {
+		t.Errorf("%d queries fail that are answered", n)
+	}
 	a.tells(t, "pods", "ADDED", podJSON("m-2", "u2", "10.0.0.2", `"resourceVersion":"9"`, "", ready))
 	r.wants("m-1 10.0.0.1:8000 uid=u1 rank=0 ready", "m-2 10.0.0.2:8000 uid=u2 rank=0 ready")
 	a.tells(t, "pods", "DELETED", podJSON("m-1", "u1", "10.0.0.1", `"resourceVersion":"10"`, "", ready))
@@ -266,6 +295,8 @@ func TestFollowPool(t *testing.T) {
 	if q := a.questions(); !slices.Contains(q, "pods: list app=other") {
 		t.Errorf("asked %q: want the pods of the new selector", q)
 	}
+	a.watched(t, "pods app=other", 1)
+	a.watched(t, "pods app=model", 0)
 }
 
 // A pool that is gone keeps its endpoints for the grace, and then has none.
@@ -276,14 +307,16 @@ func TestFollowPoolGone(t *testing.T) {
 	const grace = 300 * time.Millisecond
 	r := run(t, a, Options{Pool: "mine/pool", PoolGrace: grace})
 	r.wants("m-1 10.0.0.1:8000 uid=u1 rank=0 ready")
-	begun := time.Now()
-	a.tells(t, "inferencepools", "DELETED", poolJSON(`"app":"model"`, `{"number":8000}`))
-	r.wants()
-	if took := time.Since(begun); took < grace {
-		t.Errorf("the endpoints went after %v, want %v at the least", took, grace)
+	for range 2 {
+		begun := time.Now()
+		a.tells(t, "inferencepools", "DELETED", poolJSON(`"app":"model"`, `{"number":8000}`))
+		r.wants()
+		if took := time.Since(begun); took < grace {
+			t.Errorf("the endpoints went after %v, want %v at the least", took, grace)
+		}
+		a.tells(t, "inferencepools", "ADDED", poolJSON(`"app":"model"`, `{"number":8000}`))
+		r.wants("m-1 10.0.0.1:8000 uid=u1 rank=0 ready")
 	}
-	a.tells(t, "inferencepools", "ADDED", poolJSON(`"app":"model"`, `{"number":8000}`))
-	r.wants("m-1 10.0.0.1:8000 uid=u1 rank=0 ready")
 }
 
 func TestFollowSelectorAndService(t *testing.T) {
