@@ -57,6 +57,24 @@ func testBrokenWatches(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
+// A connection that is dead without an end is noticed, within a minute, and another is made.
+func testFrozenWatches(t *testing.T, c *cluster.Cluster) {
+	ns := c.Namespace(t, "frozen")
+	c.Pool(t, ns, "pool", "model", 8000)
+	p := startProxy(t, c.Address())
+	w := follow(t, c, "", kube.Options{Pool: ns + "/pool", Kubeconfig: c.Kubeconfig(t, cluster.Admin, ns, p.Addr)})
+	<-w.ready
+	w.settled()
+	p.Freeze()
+	c.Pod(t, cluster.Pod{Namespace: ns, Name: "m-1", IP: "10.0.0.1"})
+	begun := time.Now()
+	for len(w.endpoints()) == 0 && time.Since(begun) < 2*time.Minute {
+		time.Sleep(20 * time.Millisecond)
+	}
+	w.wants("m-1 10.0.0.1:8000 ready")
+	t.Logf("a dead connection was given up after %v", time.Since(begun).Round(time.Second))
+}
+
 // Where the API server no longer knows the changes since, the whole list is read again, once.
 func testExpiredWatches(t *testing.T, c *cluster.Cluster) {
 	ns := c.Namespace(t, "expired")

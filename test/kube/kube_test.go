@@ -32,6 +32,7 @@ func TestKubernetes(t *testing.T) {
 		{"LeastRights", testLeastRights},
 		{"ManyPods", testManyPods},
 		{"BrokenWatches", testBrokenWatches},
+		{"FrozenWatches", testFrozenWatches},
 		{"ExpiredWatches", testExpiredWatches},
 		{"APIServerAway", testAPIServerAway},
 		{"Reload", testReload},

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -15,12 +14,13 @@ type proxy struct {
 	mu     sync.Mutex // guards what follows
 	listen net.Listener
 	open   map[net.Conn]bool
+	frozen map[net.Conn]chan struct{} // what they bring is held until the channel is closed
 	ended  sync.WaitGroup
 }
 
 func startProxy(t *testing.T, target string) *proxy {
 	t.Helper()
-	p := &proxy{target: target, open: map[net.Conn]bool{}, Addr: "127.0.0.1:0"}
+	p := &proxy{target: target, open: map[net.Conn]bool{}, frozen: map[net.Conn]chan struct{}{}, Addr: "127.0.0.1:0"}
 	p.Mend(t)
 	t.Cleanup(func() { p.Cut(); p.ended.Wait() })
 	return p
@@ -44,7 +44,31 @@ func (p *proxy) Break() {
 	p.breakOff()
 }
 
+// Freeze has the connections that are open pass nothing more, without an end, as a network that lost its state does. New
+// ones pass.
+func (p *proxy) Freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.open {
+		p.frozen[c] = make(chan struct{})
+	}
+}
+
+// held waits for as long as a connection is frozen.
+func (p *proxy) held(c net.Conn) {
+	p.mu.Lock()
+	thawed := p.frozen[c]
+	p.mu.Unlock()
+	if thawed != nil {
+		<-thawed
+	}
+}
+
 func (p *proxy) breakOff() {
+	for c, thawed := range p.frozen {
+		close(thawed)
+		delete(p.frozen, c)
+	}
 	for c := range p.open {
 		_ = c.Close()
 	}
@@ -86,8 +110,18 @@ func (p *proxy) pass(c net.Conn) {
 	p.mu.Unlock()
 	var both sync.WaitGroup
 	copyTo := func(to, from net.Conn) {
-		_, _ = io.Copy(to, from)
-		_ = to.Close()
+		defer func() { _ = to.Close() }()
+		buffer := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buffer)
+			p.held(from)
+			if err != nil {
+				return
+			}
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
 	}
 	both.Go(func() { copyTo(up, c) })
 	copyTo(c, up)
