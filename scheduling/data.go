@@ -95,6 +95,17 @@ const (
 	MetricsAdapters
 )
 
+// AdapterUse is what an engine does with one adapter.
+type AdapterUse uint8
+
+// The uses of an adapter.
+const (
+	AdapterUnknown AdapterUse = iota
+	AdapterUnused             // no request on the engine names it
+	AdapterWaiting            // requests that name it wait, and none is computed
+	AdapterRunning            // a request that names it is computed
+)
+
 // EngineMetrics is what an engine last said of itself. A field that is not in Known was not on its page: unknown, which
 // is neither idle nor busy. An endpoint that was never read, or not for longer than the staleness limit, has no value.
 type EngineMetrics struct {
@@ -106,6 +117,13 @@ type EngineMetrics struct {
 	Running float64
 	// KVUsage is the used share of the KV cache, 0 to 1.
 	KVUsage float64
+	// Adapter is what the engine does with the adapter that the request names; like Adapters and MaxAdapters it holds a
+	// value where Known has MetricsAdapters.
+	Adapter AdapterUse
+	// Adapters is how many different adapters its requests use, of those that are computed and those that wait.
+	Adapters int
+	// MaxAdapters is how many adapters it computes with at once; 0 is unknown.
+	MaxAdapters int
 	// AgeMs is the time since the page was read, in ms.
 	AgeMs float64
 }

@@ -209,9 +209,9 @@ func TestC10_MissingMetricCostsNothingElse(t *testing.T) {
 			page string
 			want scheduling.EngineMetrics
 		}{
-			{busy, scheduling.EngineMetrics{Known: 15, Waiting: 2, Running: 5, KVUsage: 0.4}},
+			{busy, scheduling.EngineMetrics{Known: 15, Waiting: 2, Running: 5, KVUsage: 0.4, Adapters: 1, MaxAdapters: 2}},
 			{queue + others, scheduling.EngineMetrics{Known: 7, Waiting: 2, Running: 5, KVUsage: 0.4}},
-			{others + adapters, scheduling.EngineMetrics{Known: 14, Running: 5, KVUsage: 0.4}},
+			{others + adapters, scheduling.EngineMetrics{Known: 14, Running: 5, KVUsage: 0.4, Adapters: 1, MaxAdapters: 2}},
 		} {
 			p.set(a, &tc.page)
 			time.Sleep(time.Second)

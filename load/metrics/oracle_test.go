@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -230,7 +231,9 @@ func (o oracleOf) lora(r *Reading) {
 	}
 	names := func(list string) (names []string) {
 		for name := range strings.SplitSeq(list, ",") {
-			if name = strings.TrimSpace(name); name != "" && !strings.Contains("\x00"+strings.Join(names, "\x00")+"\x00", "\x00"+name+"\x00") {
+			if name = strings.TrimSpace(name); len(name) > maxAdapterName {
+				r.Adapters.Dropped++
+			} else if name != "" && !strings.Contains("\x00"+strings.Join(names, "\x00")+"\x00", "\x00"+name+"\x00") {
 				names = append(names, name)
 			}
 		}
@@ -239,6 +242,12 @@ func (o oracleOf) lora(r *Reading) {
 	}
 	r.Adapters.Running = names(label(newest, "running_lora_adapters"))
 	r.Adapters.Waiting = names(label(newest, "waiting_lora_adapters"))
+	different := map[string]bool{}
+	for _, name := range append(slices.Clone(r.Adapters.Running), r.Adapters.Waiting...) {
+		different[name] = true
+	}
+	r.Adapters.InUse = len(different)
+	r.Load.Adapters, r.Load.MaxAdapters = r.Adapters.InUse, r.Adapters.Max
 }
 
 var exactly = cmp.Options{ignoreRaw, cmpopts.EquateEmpty()}
@@ -287,6 +296,7 @@ func FuzzPage(f *testing.F) {
 		"sglang:page_size{priority=\"1\"} 3\nsglang:num_pages 4\n",
 		"nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"max\"} 3\n",
 		"<html>\n",
+		`vllm:lora_requests_info{max_lora="2",running_lora_adapters="a,b",waiting_lora_adapters="b, c,` + strings.Repeat("d", maxAdapterName+1) + `"} 17` + "\n",
 	} {
 		f.Add([]byte(text), uint8(i), uint16(3))
 	}

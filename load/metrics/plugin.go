@@ -71,6 +71,9 @@ func (p *Producer) Produce(_ context.Context, c *scheduling.Cycle) error {
 		}
 		m := r.Load
 		m.AgeMs = float64(age) / float64(time.Millisecond)
+		if m.Has(scheduling.MetricsAdapters) && c.Request.Model != "" {
+			m.Adapter = r.Adapters.UseOf(c.Request.Model)
+		}
 		column.Set(i, m)
 	}
 	return nil

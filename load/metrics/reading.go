@@ -48,9 +48,11 @@ type Adapters struct {
 	// Running are the adapters of requests that are computed, Waiting those of requests in the queue; each at most
 	// MaxAdapters names.
 	Running, Waiting []string
-	// Max is how many adapters the engine holds at once; 0 is unknown.
+	// InUse is how many different ones both lists name.
+	InUse int
+	// Max is how many adapters the engine computes with at once; 0 is unknown.
 	Max int
-	// Dropped is how many names beyond MaxAdapters were left out.
+	// Dropped is how many names were left out: those beyond MaxAdapters, and those longer than maxAdapterName.
 	Dropped int
 
 	rawRunning, rawWaiting string // as on the page
@@ -58,6 +60,22 @@ type Adapters struct {
 
 // MaxAdapters bounds the adapters kept of each of the two lists of an endpoint.
 const MaxAdapters = 256
+
+// maxAdapterName is the length, in bytes, of the longest adapter's name that is kept.
+const maxAdapterName = 256
+
+// UseOf says what the engine does with an adapter.
+func (a *Adapters) UseOf(name string) scheduling.AdapterUse {
+	switch {
+	case !a.Known:
+		return scheduling.AdapterUnknown
+	case slices.Contains(a.Running, name):
+		return scheduling.AdapterRunning
+	case slices.Contains(a.Waiting, name):
+		return scheduling.AdapterWaiting
+	}
+	return scheduling.AdapterUnused
+}
 
 // maxShare is the largest value that a share of 1 is taken for; beyond it the number means something else.
 const maxShare = 1.01
@@ -79,6 +97,7 @@ func (s *scanner) reading(at time.Duration, previous *Reading) *Reading {
 	if s.loraSamples > 0 && !s.loraSpoilt {
 		r.Load.Known |= scheduling.MetricsAdapters
 		r.Adapters = s.adapters(previous)
+		r.Load.Adapters, r.Load.MaxAdapters = r.Adapters.InUse, r.Adapters.Max
 	}
 	return r
 }
@@ -172,13 +191,19 @@ func (s *scanner) adapters(previous *Reading) Adapters {
 		before = previous.Adapters
 	}
 	if string(s.loraRunning) == before.rawRunning && string(s.loraWaiting) == before.rawWaiting {
-		a.Running, a.Waiting, a.Dropped = before.Running, before.Waiting, before.Dropped
+		a.Running, a.Waiting, a.InUse, a.Dropped = before.Running, before.Waiting, before.InUse, before.Dropped
 		a.rawRunning, a.rawWaiting = before.rawRunning, before.rawWaiting
 		return a
 	}
 	a.rawRunning, a.rawWaiting = string(s.loraRunning), string(s.loraWaiting)
 	a.Running = a.names(a.rawRunning)
 	a.Waiting = a.names(a.rawWaiting)
+	a.InUse = len(a.Running)
+	for _, name := range a.Waiting {
+		if !slices.Contains(a.Running, name) {
+			a.InUse++
+		}
+	}
 	return a
 }
 
@@ -189,7 +214,7 @@ func (a *Adapters) names(raw string) []string {
 		name = strings.TrimSpace(name)
 		switch {
 		case name == "" || slices.Contains(names, name):
-		case len(names) == MaxAdapters:
+		case len(names) == MaxAdapters, len(name) > maxAdapterName:
 			a.Dropped++
 		default:
 			names = append(names, name)

@@ -60,13 +60,13 @@ func TestRealPages(t *testing.T) {
 			PrefixQueries: 46635, PrefixHits: 2944,
 		}},
 		{"vllm_overload.txt", Reading{
-			Load:            scheduling.EngineMetrics{Known: withLoRA, Waiting: 11, Running: 1, KVUsage: 0.5384615384615384},
+			Load:            scheduling.EngineMetrics{Known: withLoRA, Waiting: 11, Running: 1, KVUsage: 0.5384615384615384, MaxAdapters: 2},
 			BlockSizeTokens: 32, NumBlocks: 40, StartTime: 1.79599775406e+09, Sleep: Awake,
 			PrefixQueries: 4300, PrefixHits: 416, Adapters: unused,
 		}},
 		// Two older samples name adapters; the newest says that none is in use.
 		{"vllm_lora.txt", Reading{
-			Load:            scheduling.EngineMetrics{Known: withLoRA},
+			Load:            scheduling.EngineMetrics{Known: withLoRA, MaxAdapters: 2},
 			BlockSizeTokens: 32, NumBlocks: 40, StartTime: 1.79599775406e+09, Sleep: Awake,
 			PrefixQueries: 9700, PrefixHits: 416, Adapters: unused,
 		}},
@@ -208,7 +208,10 @@ func TestFields(t *testing.T) {
 		return reading(func(r *Reading) { r.BlockSizeTokens, r.NumBlocks = size, n })
 	}
 	adapters := func(a Adapters) Reading {
-		return reading(func(r *Reading) { r.Load.Known, r.Adapters = scheduling.MetricsAdapters, a })
+		return reading(func(r *Reading) {
+			r.Adapters = a
+			r.Load = scheduling.EngineMetrics{Known: scheduling.MetricsAdapters, Adapters: a.InUse, MaxAdapters: a.Max}
+		})
 	}
 	for name, tc := range map[string]struct {
 		engine, page string
@@ -243,11 +246,15 @@ func TestFields(t *testing.T) {
 			`vllm:engine_sleep_state{engine="1",sleep_state="awake"} 0` + "\n", asleep, false},
 		"sleep unreadable": {"vllm", `vllm:engine_sleep_state{sleep_state="awake"} 1` + "\n" + `vllm:engine_sleep_state{sleep_state="awake"} x` + "\n", none, false},
 		"adapters": {"vllm", `vllm:lora_requests_info{max_lora="4",running_lora_adapters="a,b",waiting_lora_adapters=" c ,c,,"} 17` + "\n",
-			adapters(Adapters{Known: true, Max: 4, Running: []string{"a", "b"}, Waiting: []string{"c"}}), false},
+			adapters(Adapters{Known: true, Max: 4, Running: []string{"a", "b"}, Waiting: []string{"c"}, InUse: 3}), false},
+		"adapters in both lists": {"vllm", `vllm:lora_requests_info{max_lora="2",running_lora_adapters="a,b",waiting_lora_adapters="b,c"} 17` + "\n",
+			adapters(Adapters{Known: true, Max: 2, Running: []string{"a", "b"}, Waiting: []string{"b", "c"}, InUse: 3}), false},
+		"adapters, a name too long": {"vllm", `vllm:lora_requests_info{running_lora_adapters="a,` + strings.Repeat("b", maxAdapterName+1) + `,` + strings.Repeat("c", maxAdapterName) + `"} 17` + "\n",
+			adapters(Adapters{Known: true, Running: []string{"a", strings.Repeat("c", maxAdapterName)}, InUse: 2, Dropped: 1}), false},
 		"adapters, escapes": {"vllm", `vllm:lora_requests_info{running_lora_adapters="a\"b\\,c\nd"} 17` + "\n",
-			adapters(Adapters{Known: true, Running: []string{`a"b\`, "c\nd"}}), false},
+			adapters(Adapters{Known: true, Running: []string{`a"b\`, "c\nd"}, InUse: 2}), false},
 		"adapters, newest first": {"vllm", `vllm:lora_requests_info{running_lora_adapters="new"} 18` + "\n" + `vllm:lora_requests_info{running_lora_adapters="old"} 17` + "\n",
-			adapters(Adapters{Known: true, Running: []string{"new"}}), false},
+			adapters(Adapters{Known: true, Running: []string{"new"}, InUse: 1}), false},
 		"adapters unreadable cost nothing else": {"vllm", "vllm:lora_requests_info{running_lora_adapters=\"a\"} x\nvllm:kv_cache_usage_perc 0.5\n", usage(0.5), false},
 		"HTML":                                  {"vllm", "<!DOCTYPE html>\n<html><body>vllm:num_requests_waiting 3</body></html>\n", none, true},
 		"another engine":                        {"vllm", "sglang:num_queue_reqs 3\n", none, true},

@@ -1,6 +1,8 @@
 package record
 
 import (
+	"math"
+
 	decisionv1 "github.com/sluice-epp/sluice/api/sluice/decision/v1"
 	"github.com/sluice-epp/sluice/scheduling"
 )
@@ -205,6 +207,10 @@ func EngineMetrics(v scheduling.EngineMetrics, producer string) *decisionv1.Engi
 	if v.Has(scheduling.MetricsKVUsage) {
 		m.KvUsage = &v.KVUsage
 	}
+	if m.HasAdapters {
+		m.Adapter = decisionv1.AdapterUse(v.Adapter)
+		m.Adapters, m.MaxAdapters = few(v.Adapters), few(v.MaxAdapters)
+	}
 	return m
 }
 
@@ -223,9 +229,14 @@ func metricsFrom(m *decisionv1.EngineMetrics) scheduling.EngineMetrics {
 	}
 	if m.GetHasAdapters() {
 		v.Known |= scheduling.MetricsAdapters
+		v.Adapter = scheduling.AdapterUse(min(max(0, m.GetAdapter()), math.MaxUint8))
+		v.Adapters, v.MaxAdapters = int(m.GetAdapters()), int(m.GetMaxAdapters())
 	}
 	return v
 }
+
+// few is a number that records hold in 32 bits.
+func few(n int) uint32 { return uint32(min(max(0, n), math.MaxInt32)) }
 
 func coldRankTo(v scheduling.ColdRank, producer string) *decisionv1.ColdRank {
 	return &decisionv1.ColdRank{Producer: producer, Rank: int64(v)}

@@ -317,7 +317,19 @@ func engineWords(m *decisionv1.EngineMetrics) string {
 	if m.KvUsage != nil {
 		parts = append(parts, "KV "+percent(m.GetKvUsage()))
 	}
+	if use := explain.AdapterUse(m); use != "" {
+		parts = append(parts, "its adapter "+use+adaptersInUse(m))
+	}
 	return strings.Join(append(parts, duration(m.GetAgeMs())+" old"), ", ")
+}
+
+// adaptersInUse is how many adapters an engine uses, of how many.
+func adaptersInUse(m *decisionv1.EngineMetrics) string {
+	n := strconv.Itoa(int(m.GetAdapters()))
+	if most := m.GetMaxAdapters(); most > 0 {
+		n += " of " + strconv.Itoa(int(most))
+	}
+	return " (" + n + " in use)"
 }
 
 func outcomeFacts(o *decisionv1.Outcome) []fact {

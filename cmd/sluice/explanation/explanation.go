@@ -47,6 +47,7 @@ func Write(w io.Writer, x *schedulerv1.Explanation, o Options) error {
 	p.candidates()
 	p.scores()
 	p.engines()
+	p.adapters()
 	p.flips()
 	p.latency()
 	p.faults()

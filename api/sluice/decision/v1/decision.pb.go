@@ -209,6 +209,63 @@ func (Exclusion) EnumDescriptor() ([]byte, []int) {
 	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{2}
 }
 
+// AdapterUse is what an engine does with one adapter.
+type AdapterUse int32
+
+const (
+	// Not said.
+	AdapterUse_ADAPTER_USE_UNSPECIFIED AdapterUse = 0
+	// No request on the engine names it.
+	AdapterUse_ADAPTER_USE_UNUSED AdapterUse = 1
+	// Requests that name it wait, and none is computed.
+	AdapterUse_ADAPTER_USE_WAITING AdapterUse = 2
+	// A request that names it is computed.
+	AdapterUse_ADAPTER_USE_RUNNING AdapterUse = 3
+)
+
+// Enum value maps for AdapterUse.
+var (
+	AdapterUse_name = map[int32]string{
+		0: "ADAPTER_USE_UNSPECIFIED",
+		1: "ADAPTER_USE_UNUSED",
+		2: "ADAPTER_USE_WAITING",
+		3: "ADAPTER_USE_RUNNING",
+	}
+	AdapterUse_value = map[string]int32{
+		"ADAPTER_USE_UNSPECIFIED": 0,
+		"ADAPTER_USE_UNUSED":      1,
+		"ADAPTER_USE_WAITING":     2,
+		"ADAPTER_USE_RUNNING":     3,
+	}
+)
+
+func (x AdapterUse) Enum() *AdapterUse {
+	p := new(AdapterUse)
+	*p = x
+	return p
+}
+
+func (x AdapterUse) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AdapterUse) Descriptor() protoreflect.EnumDescriptor {
+	return file_sluice_decision_v1_decision_proto_enumTypes[3].Descriptor()
+}
+
+func (AdapterUse) Type() protoreflect.EnumType {
+	return &file_sluice_decision_v1_decision_proto_enumTypes[3]
+}
+
+func (x AdapterUse) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AdapterUse.Descriptor instead.
+func (AdapterUse) EnumDescriptor() ([]byte, []int) {
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{3}
+}
+
 // GateVerdict is what a load gate decided.
 type GateVerdict int32
 
@@ -274,11 +331,11 @@ func (x GateVerdict) String() string {
 }
 
 func (GateVerdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_sluice_decision_v1_decision_proto_enumTypes[3].Descriptor()
+	return file_sluice_decision_v1_decision_proto_enumTypes[4].Descriptor()
 }
 
 func (GateVerdict) Type() protoreflect.EnumType {
-	return &file_sluice_decision_v1_decision_proto_enumTypes[3]
+	return &file_sluice_decision_v1_decision_proto_enumTypes[4]
 }
 
 func (x GateVerdict) Number() protoreflect.EnumNumber {
@@ -287,7 +344,7 @@ func (x GateVerdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GateVerdict.Descriptor instead.
 func (GateVerdict) EnumDescriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{3}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{4}
 }
 
 // Decision is one decision about one request.
@@ -1246,7 +1303,13 @@ type EngineMetrics struct {
 	// Whether the page named the adapters that are loaded.
 	HasAdapters bool `protobuf:"varint,5,opt,name=has_adapters,json=hasAdapters,proto3" json:"has_adapters,omitempty"`
 	// The time since the page was read, in ms.
-	AgeMs         float64 `protobuf:"fixed64,6,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	AgeMs float64 `protobuf:"fixed64,6,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	// What the engine does with the adapter that the request names; not said where the page named no adapters.
+	Adapter AdapterUse `protobuf:"varint,7,opt,name=adapter,proto3,enum=sluice.decision.v1.AdapterUse" json:"adapter,omitempty"`
+	// How many different adapters its requests use, of those that are computed and those that wait.
+	Adapters uint32 `protobuf:"varint,8,opt,name=adapters,proto3" json:"adapters,omitempty"`
+	// How many adapters it computes with at once; 0 is unknown.
+	MaxAdapters   uint32 `protobuf:"varint,9,opt,name=max_adapters,json=maxAdapters,proto3" json:"max_adapters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1319,6 +1382,27 @@ func (x *EngineMetrics) GetHasAdapters() bool {
 func (x *EngineMetrics) GetAgeMs() float64 {
 	if x != nil {
 		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *EngineMetrics) GetAdapter() AdapterUse {
+	if x != nil {
+		return x.Adapter
+	}
+	return AdapterUse_ADAPTER_USE_UNSPECIFIED
+}
+
+func (x *EngineMetrics) GetAdapters() uint32 {
+	if x != nil {
+		return x.Adapters
+	}
+	return 0
+}
+
+func (x *EngineMetrics) GetMaxAdapters() uint32 {
+	if x != nil {
+		return x.MaxAdapters
 	}
 	return 0
 }
@@ -2329,14 +2413,17 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\bdecoding\x18\x04 \x01(\x03R\bdecoding\"K\n" +
 	"\x15UncachedRequestTokens\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x16\n" +
-	"\x06tokens\x18\x02 \x01(\x03R\x06tokens\"\xe8\x01\n" +
+	"\x06tokens\x18\x02 \x01(\x03R\x06tokens\"\xe1\x02\n" +
 	"\rEngineMetrics\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x1d\n" +
 	"\awaiting\x18\x02 \x01(\x01H\x00R\awaiting\x88\x01\x01\x12\x1d\n" +
 	"\arunning\x18\x03 \x01(\x01H\x01R\arunning\x88\x01\x01\x12\x1e\n" +
 	"\bkv_usage\x18\x04 \x01(\x01H\x02R\akvUsage\x88\x01\x01\x12!\n" +
 	"\fhas_adapters\x18\x05 \x01(\bR\vhasAdapters\x12\x15\n" +
-	"\x06age_ms\x18\x06 \x01(\x01R\x05ageMsB\n" +
+	"\x06age_ms\x18\x06 \x01(\x01R\x05ageMs\x128\n" +
+	"\aadapter\x18\a \x01(\x0e2\x1e.sluice.decision.v1.AdapterUseR\aadapter\x12\x1a\n" +
+	"\badapters\x18\b \x01(\rR\badapters\x12!\n" +
+	"\fmax_adapters\x18\t \x01(\rR\vmaxAdaptersB\n" +
 	"\n" +
 	"\b_waitingB\n" +
 	"\n" +
@@ -2454,7 +2541,13 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\x15EXCLUSION_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fEXCLUSION_STATE\x10\x01\x12\x14\n" +
 	"\x10EXCLUSION_SUBSET\x10\x02\x12\x14\n" +
-	"\x10EXCLUSION_FILTER\x10\x03*\xbf\x02\n" +
+	"\x10EXCLUSION_FILTER\x10\x03*s\n" +
+	"\n" +
+	"AdapterUse\x12\x1b\n" +
+	"\x17ADAPTER_USE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12ADAPTER_USE_UNUSED\x10\x01\x12\x17\n" +
+	"\x13ADAPTER_USE_WAITING\x10\x02\x12\x17\n" +
+	"\x13ADAPTER_USE_RUNNING\x10\x03*\xbf\x02\n" +
 	"\vGateVerdict\x12\x1c\n" +
 	"\x18GATE_VERDICT_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11GATE_VERDICT_NONE\x10\x01\x12\x19\n" +
@@ -2479,65 +2572,67 @@ func file_sluice_decision_v1_decision_proto_rawDescGZIP() []byte {
 	return file_sluice_decision_v1_decision_proto_rawDescData
 }
 
-var file_sluice_decision_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_sluice_decision_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
 var file_sluice_decision_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_sluice_decision_v1_decision_proto_goTypes = []any{
 	(Operation)(0),                // 0: sluice.decision.v1.Operation
 	(EndpointState)(0),            // 1: sluice.decision.v1.EndpointState
 	(Exclusion)(0),                // 2: sluice.decision.v1.Exclusion
-	(GateVerdict)(0),              // 3: sluice.decision.v1.GateVerdict
-	(*Decision)(nil),              // 4: sluice.decision.v1.Decision
-	(*Request)(nil),               // 5: sluice.decision.v1.Request
-	(*TokenizedPrompt)(nil),       // 6: sluice.decision.v1.TokenizedPrompt
-	(*Column)(nil),                // 7: sluice.decision.v1.Column
-	(*Candidate)(nil),             // 8: sluice.decision.v1.Candidate
-	(*PrefixCacheMatch)(nil),      // 9: sluice.decision.v1.PrefixCacheMatch
-	(*InFlightLoad)(nil),          // 10: sluice.decision.v1.InFlightLoad
-	(*UncachedRequestTokens)(nil), // 11: sluice.decision.v1.UncachedRequestTokens
-	(*EngineMetrics)(nil),         // 12: sluice.decision.v1.EngineMetrics
-	(*LatencyPrediction)(nil),     // 13: sluice.decision.v1.LatencyPrediction
-	(*LatencyObjective)(nil),      // 14: sluice.decision.v1.LatencyObjective
-	(*ColdRank)(nil),              // 15: sluice.decision.v1.ColdRank
-	(*Ejection)(nil),              // 16: sluice.decision.v1.Ejection
-	(*LearntRates)(nil),           // 17: sluice.decision.v1.LearntRates
-	(*PoolPressure)(nil),          // 18: sluice.decision.v1.PoolPressure
-	(*Fault)(nil),                 // 19: sluice.decision.v1.Fault
-	(*FilterStep)(nil),            // 20: sluice.decision.v1.FilterStep
-	(*GateReport)(nil),            // 21: sluice.decision.v1.GateReport
-	(*Scorer)(nil),                // 22: sluice.decision.v1.Scorer
-	(*Outcome)(nil),               // 23: sluice.decision.v1.Outcome
-	nil,                           // 24: sluice.decision.v1.Candidate.LabelsEntry
+	(AdapterUse)(0),               // 3: sluice.decision.v1.AdapterUse
+	(GateVerdict)(0),              // 4: sluice.decision.v1.GateVerdict
+	(*Decision)(nil),              // 5: sluice.decision.v1.Decision
+	(*Request)(nil),               // 6: sluice.decision.v1.Request
+	(*TokenizedPrompt)(nil),       // 7: sluice.decision.v1.TokenizedPrompt
+	(*Column)(nil),                // 8: sluice.decision.v1.Column
+	(*Candidate)(nil),             // 9: sluice.decision.v1.Candidate
+	(*PrefixCacheMatch)(nil),      // 10: sluice.decision.v1.PrefixCacheMatch
+	(*InFlightLoad)(nil),          // 11: sluice.decision.v1.InFlightLoad
+	(*UncachedRequestTokens)(nil), // 12: sluice.decision.v1.UncachedRequestTokens
+	(*EngineMetrics)(nil),         // 13: sluice.decision.v1.EngineMetrics
+	(*LatencyPrediction)(nil),     // 14: sluice.decision.v1.LatencyPrediction
+	(*LatencyObjective)(nil),      // 15: sluice.decision.v1.LatencyObjective
+	(*ColdRank)(nil),              // 16: sluice.decision.v1.ColdRank
+	(*Ejection)(nil),              // 17: sluice.decision.v1.Ejection
+	(*LearntRates)(nil),           // 18: sluice.decision.v1.LearntRates
+	(*PoolPressure)(nil),          // 19: sluice.decision.v1.PoolPressure
+	(*Fault)(nil),                 // 20: sluice.decision.v1.Fault
+	(*FilterStep)(nil),            // 21: sluice.decision.v1.FilterStep
+	(*GateReport)(nil),            // 22: sluice.decision.v1.GateReport
+	(*Scorer)(nil),                // 23: sluice.decision.v1.Scorer
+	(*Outcome)(nil),               // 24: sluice.decision.v1.Outcome
+	nil,                           // 25: sluice.decision.v1.Candidate.LabelsEntry
 }
 var file_sluice_decision_v1_decision_proto_depIdxs = []int32{
-	5,  // 0: sluice.decision.v1.Decision.request:type_name -> sluice.decision.v1.Request
-	7,  // 1: sluice.decision.v1.Decision.columns:type_name -> sluice.decision.v1.Column
-	8,  // 2: sluice.decision.v1.Decision.candidates:type_name -> sluice.decision.v1.Candidate
-	19, // 3: sluice.decision.v1.Decision.faults:type_name -> sluice.decision.v1.Fault
-	20, // 4: sluice.decision.v1.Decision.filter_steps:type_name -> sluice.decision.v1.FilterStep
-	21, // 5: sluice.decision.v1.Decision.gates:type_name -> sluice.decision.v1.GateReport
-	22, // 6: sluice.decision.v1.Decision.scorers:type_name -> sluice.decision.v1.Scorer
-	23, // 7: sluice.decision.v1.Decision.outcome:type_name -> sluice.decision.v1.Outcome
-	18, // 8: sluice.decision.v1.Decision.pool_pressures:type_name -> sluice.decision.v1.PoolPressure
+	6,  // 0: sluice.decision.v1.Decision.request:type_name -> sluice.decision.v1.Request
+	8,  // 1: sluice.decision.v1.Decision.columns:type_name -> sluice.decision.v1.Column
+	9,  // 2: sluice.decision.v1.Decision.candidates:type_name -> sluice.decision.v1.Candidate
+	20, // 3: sluice.decision.v1.Decision.faults:type_name -> sluice.decision.v1.Fault
+	21, // 4: sluice.decision.v1.Decision.filter_steps:type_name -> sluice.decision.v1.FilterStep
+	22, // 5: sluice.decision.v1.Decision.gates:type_name -> sluice.decision.v1.GateReport
+	23, // 6: sluice.decision.v1.Decision.scorers:type_name -> sluice.decision.v1.Scorer
+	24, // 7: sluice.decision.v1.Decision.outcome:type_name -> sluice.decision.v1.Outcome
+	19, // 8: sluice.decision.v1.Decision.pool_pressures:type_name -> sluice.decision.v1.PoolPressure
 	0,  // 9: sluice.decision.v1.Request.operation:type_name -> sluice.decision.v1.Operation
-	6,  // 10: sluice.decision.v1.Request.tokenized_prompts:type_name -> sluice.decision.v1.TokenizedPrompt
-	14, // 11: sluice.decision.v1.Request.latency_objectives:type_name -> sluice.decision.v1.LatencyObjective
+	7,  // 10: sluice.decision.v1.Request.tokenized_prompts:type_name -> sluice.decision.v1.TokenizedPrompt
+	15, // 11: sluice.decision.v1.Request.latency_objectives:type_name -> sluice.decision.v1.LatencyObjective
 	1,  // 12: sluice.decision.v1.Candidate.state:type_name -> sluice.decision.v1.EndpointState
-	24, // 13: sluice.decision.v1.Candidate.labels:type_name -> sluice.decision.v1.Candidate.LabelsEntry
+	25, // 13: sluice.decision.v1.Candidate.labels:type_name -> sluice.decision.v1.Candidate.LabelsEntry
 	2,  // 14: sluice.decision.v1.Candidate.exclusion:type_name -> sluice.decision.v1.Exclusion
-	9,  // 15: sluice.decision.v1.Candidate.prefix_cache_matches:type_name -> sluice.decision.v1.PrefixCacheMatch
-	10, // 16: sluice.decision.v1.Candidate.in_flight_loads:type_name -> sluice.decision.v1.InFlightLoad
-	11, // 17: sluice.decision.v1.Candidate.uncached_request_tokens:type_name -> sluice.decision.v1.UncachedRequestTokens
-	12, // 18: sluice.decision.v1.Candidate.engine_metrics:type_name -> sluice.decision.v1.EngineMetrics
-	13, // 19: sluice.decision.v1.Candidate.latency_predictions:type_name -> sluice.decision.v1.LatencyPrediction
-	15, // 20: sluice.decision.v1.Candidate.cold_ranks:type_name -> sluice.decision.v1.ColdRank
-	16, // 21: sluice.decision.v1.Candidate.ejections:type_name -> sluice.decision.v1.Ejection
-	17, // 22: sluice.decision.v1.Candidate.learnt_rates:type_name -> sluice.decision.v1.LearntRates
-	3,  // 23: sluice.decision.v1.GateReport.verdict:type_name -> sluice.decision.v1.GateVerdict
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	10, // 15: sluice.decision.v1.Candidate.prefix_cache_matches:type_name -> sluice.decision.v1.PrefixCacheMatch
+	11, // 16: sluice.decision.v1.Candidate.in_flight_loads:type_name -> sluice.decision.v1.InFlightLoad
+	12, // 17: sluice.decision.v1.Candidate.uncached_request_tokens:type_name -> sluice.decision.v1.UncachedRequestTokens
+	13, // 18: sluice.decision.v1.Candidate.engine_metrics:type_name -> sluice.decision.v1.EngineMetrics
+	14, // 19: sluice.decision.v1.Candidate.latency_predictions:type_name -> sluice.decision.v1.LatencyPrediction
+	16, // 20: sluice.decision.v1.Candidate.cold_ranks:type_name -> sluice.decision.v1.ColdRank
+	17, // 21: sluice.decision.v1.Candidate.ejections:type_name -> sluice.decision.v1.Ejection
+	18, // 22: sluice.decision.v1.Candidate.learnt_rates:type_name -> sluice.decision.v1.LearntRates
+	3,  // 23: sluice.decision.v1.EngineMetrics.adapter:type_name -> sluice.decision.v1.AdapterUse
+	4,  // 24: sluice.decision.v1.GateReport.verdict:type_name -> sluice.decision.v1.GateVerdict
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_sluice_decision_v1_decision_proto_init() }
@@ -2554,7 +2649,7 @@ func file_sluice_decision_v1_decision_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_decision_v1_decision_proto_rawDesc), len(file_sluice_decision_v1_decision_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      5,
 			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
