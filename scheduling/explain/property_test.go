@@ -33,6 +33,7 @@ func newWorld(r *rand.Rand) *world {
 	}[r.IntN(3)]
 	for _, name := range []string{
 		"prefix-cache-scorer", "token-load-scorer", "prefill-cost-scorer", "active-request-scorer", "queue-scorer", "kv-cache-utilization-scorer",
+		"lora-affinity-scorer",
 	} {
 		if r.IntN(2) == 0 {
 			w.profile, w.weights[name] = append(w.profile, name), float64(1+r.IntN(30))/10
@@ -51,6 +52,10 @@ func newWorld(r *rand.Rand) *world {
 			e.Metrics = &scheduling.EngineMetrics{
 				Known:   scheduling.MetricsWaiting | scheduling.MetricsRunning | scheduling.MetricsKVUsage,
 				Waiting: float64(r.IntN(10)), Running: float64(r.IntN(10)), KVUsage: r.Float64(),
+			}
+			if r.IntN(2) == 0 {
+				e.Metrics.Known |= scheduling.MetricsAdapters
+				e.Metrics.Adapter, e.Metrics.Adapters, e.Metrics.MaxAdapters = scheduling.AdapterUse(r.IntN(4)), r.IntN(4), 2
 			}
 		}
 		if r.IntN(10) == 0 {

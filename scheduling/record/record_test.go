@@ -98,7 +98,7 @@ func build(tb testing.TB, table *schedtest.Table, pickerName string, weight floa
 		{Name: "zone", Type: "label-selector-filter", Decode: schedtest.YAML(selector)},
 		{Name: "failing-producer", Type: "failing-producer"},
 	}, "zone", "sticky-filter", "prefill-cost-scorer", "prefix-cache-scorer", "token-load-scorer",
-		"active-request-scorer", "queue-scorer", "kv-cache-utilization-scorer", pickerName)
+		"active-request-scorer", "queue-scorer", "kv-cache-utilization-scorer", "lora-affinity-scorer", pickerName)
 	cfg.MaxPicks = 3
 	cfg.Profile[3].Weight = weight
 	s, err := scheduling.Build(append(table.Types(), types()...), cfg, nil)
@@ -135,6 +135,8 @@ func drawTable(rt *rapid.T) *schedtest.Table {
 				Known:   scheduling.MetricsField(rapid.IntRange(0, 15).Draw(rt, "known")),
 				Waiting: rapid.Float64Range(0, 9).Draw(rt, "waiting"), Running: 2,
 				KVUsage: rapid.Float64Range(0, 1).Draw(rt, "usage"), AgeMs: 120,
+				Adapter: scheduling.AdapterUse(rapid.IntRange(0, 3).Draw(rt, "adapter")), MaxAdapters: 2,
+				Adapters: rapid.IntRange(0, 3).Draw(rt, "adapters"),
 			}
 		}
 	}
@@ -273,7 +275,10 @@ func TestRecordOfADecision(t *testing.T) {
 				Match:        schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(8, 10, 16)),
 				Load:         &scheduling.InFlightLoad{Requests: 2, Tokens: 100, Decoding: 1},
 				Uncached:     schedtest.Ref(scheduling.UncachedRequestTokens(32)),
-				Metrics:      &scheduling.EngineMetrics{Known: scheduling.MetricsWaiting | scheduling.MetricsAdapters, Waiting: 0, AgeMs: 50},
+				Metrics: &scheduling.EngineMetrics{
+					Known: scheduling.MetricsWaiting | scheduling.MetricsAdapters, Waiting: 0, AgeMs: 50,
+					Adapter: scheduling.AdapterWaiting, Adapters: 3, MaxAdapters: 4,
+				},
 			},
 			{EndpointSpec: scheduling.EndpointSpec{Address: "10.0.0.2:8000", Labels: map[string]string{"zone": "b"}}},
 			{EndpointSpec: scheduling.EndpointSpec{Address: "[fd00::3]:8000", State: scheduling.EndpointDraining}, Load: &scheduling.InFlightLoad{Requests: 9}},
@@ -287,7 +292,7 @@ func TestRecordOfADecision(t *testing.T) {
 		Choices: 2, Headers: []scheduling.Header{{Name: "authorization", Value: []byte("Bearer key")}},
 	}
 	d := decide(table, build(t, table, "max-score-picker", 1), request, 0b10111)
-	scores := []float64{1, 0.8, 1 - 100./4194304, 0, 1, 0}
+	scores := []float64{1, 0.8, 1 - 100./4194304, 0, 1, 0, 0.8}
 	total := 0.0
 	for _, s := range scores {
 		total += s
@@ -307,8 +312,11 @@ func TestRecordOfADecision(t *testing.T) {
 				PrefixCacheMatches:    []*decisionv1.PrefixCacheMatch{{MatchBlocks: 8, CachedBlockCount: 8, TotalBlocks: 10, BlockSizeTokens: 16}},
 				InFlightLoads:         []*decisionv1.InFlightLoad{{Requests: 2, Tokens: 100, Decoding: 1}},
 				UncachedRequestTokens: []*decisionv1.UncachedRequestTokens{{Tokens: 32}},
-				EngineMetrics:         []*decisionv1.EngineMetrics{{Waiting: ref(0), HasAdapters: true, AgeMs: 50}},
-				Scores:                scores, Total: total,
+				EngineMetrics: []*decisionv1.EngineMetrics{{
+					Waiting: ref(0), HasAdapters: true, AgeMs: 50,
+					Adapter: decisionv1.AdapterUse_ADAPTER_USE_WAITING, Adapters: 3, MaxAdapters: 4,
+				}},
+				Scores: scores, Total: total,
 			},
 			{
 				Ordinal: 1, Generation: 2, Address: "10.0.0.2:8000", State: decisionv1.EndpointState_ENDPOINT_STATE_READY,
@@ -341,6 +349,7 @@ func TestRecordOfADecision(t *testing.T) {
 			{Name: "prefill-cost-scorer", Weight: 1}, {Name: "prefix-cache-scorer", Weight: 1},
 			{Name: "token-load-scorer", Weight: 1}, {Name: "active-request-scorer", Weight: 1},
 			{Name: "queue-scorer", Weight: 1}, {Name: "kv-cache-utilization-scorer", Weight: 1},
+			{Name: "lora-affinity-scorer", Weight: 1},
 		},
 		Picks: []uint32{0, 4}, LabelKeys: []string{"zone"},
 	}
@@ -348,7 +357,7 @@ func TestRecordOfADecision(t *testing.T) {
 	if diff := cmp.Diff(want, d, protocmp.Transform()); diff != "" {
 		t.Errorf("record (-want +got):\n%s", diff)
 	}
-	if len(backfilled.GetScores()) != 6 || backfilled.GetTotal() <= 0 {
+	if len(backfilled.GetScores()) != 7 || backfilled.GetTotal() <= 0 {
 		t.Errorf("the backfilled pick has the scores %v", backfilled.GetScores())
 	}
 	checkColumns(t, d)

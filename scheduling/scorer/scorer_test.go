@@ -81,6 +81,10 @@ func TestParameterRanges(t *testing.T) {
 		{"latency-scorer", "{ttftWeight: 0, tpotWeight: 0}", "parameters.ttftWeight and parameters.tpotWeight are both 0"},
 		{"latency-scorer", "latencyPredictionInfoProducerName: nobody", `latencyPredictionInfoProducerName: unknown producer "nobody"`},
 		{"latency-scorer", "ttftWieght: 1", "unknown field"},
+		{"lora-affinity-scorer", "{waitingScore: 0, freeSlotScore: 1, baseModels: [llama]}", ""},
+		{"lora-affinity-scorer", "waitingScore: 1.1", "parameters.waitingScore: must be between 0 and 1, got 1.1"},
+		{"lora-affinity-scorer", "freeSlotScore: .nan", "parameters.freeSlotScore: must be between 0 and 1, got NaN"},
+		{"lora-affinity-scorer", "engineMetricsProducerName: nobody", `engineMetricsProducerName: unknown producer "nobody"`},
 		{"queue-scorer", "threshold: 2", "unknown field"},
 		{"queue-scorer", "engineMetricsProducerName: nobody", `engineMetricsProducerName: unknown producer "nobody"`},
 		{"kv-cache-utilization-scorer", "engineMetricsProducerName: table-early", ""},
@@ -138,8 +142,11 @@ func manyEndpoints(n int) *schedtest.Table {
 			Match:    schedtest.Ref(scheduling.NewPrefixCacheMatchInfo(i%100, 100, 16)),
 			Load:     &scheduling.InFlightLoad{Requests: int64(i), Tokens: int64(i * 100), Decoding: int64(i % 3)},
 			Uncached: schedtest.Ref(scheduling.UncachedRequestTokens(1600 - 16*(i%100))),
-			Metrics:  &scheduling.EngineMetrics{Known: scheduling.MetricsWaiting | scheduling.MetricsKVUsage, Waiting: float64(i)},
-			Latency:  &scheduling.LatencyPrediction{TTFTMs: float64(10 + i), TPOTMs: 20, TTFTHeadroomMs: float64(i - 50), TPOTHeadroomMs: 1},
+			Metrics: &scheduling.EngineMetrics{
+				Known:   scheduling.MetricsWaiting | scheduling.MetricsKVUsage | scheduling.MetricsAdapters,
+				Waiting: float64(i), Adapter: scheduling.AdapterUse(i % 4), Adapters: i % 5, MaxAdapters: 4,
+			},
+			Latency: &scheduling.LatencyPrediction{TTFTMs: float64(10 + i), TPOTMs: 20, TTFTHeadroomMs: float64(i - 50), TPOTHeadroomMs: 1},
 		}
 	}
 	return table
@@ -156,7 +163,7 @@ func TestScoresAllocateNothing(t *testing.T) {
 		profile = append(profile, typ.Type)
 	}
 	s := table.Build(t, append(scorer.Types(), schedtest.First), nil, append(profile, schedtest.First.Type)...)
-	c := table.Decide(t, s, &scheduling.Request{ID: 1})
+	c := table.Decide(t, s, &scheduling.Request{ID: 1, Model: "sql"})
 	plugins := make([]scheduling.Scorer, 0, len(profile))
 	for _, name := range profile {
 		p, ok := s.Plugin(name).(scheduling.Scorer)

@@ -15,6 +15,7 @@ func Types() []scheduling.PluginType {
 		activeRequestType(),
 		queueType(),
 		kvCacheUtilizationType(),
+		loraAffinityType(),
 		noHitLRUType(),
 		latencyType(),
 	}

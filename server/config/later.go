@@ -8,7 +8,6 @@ const NotInThisVersion = "not in this version"
 // Later are the plugin types that are known but still to come; using one is an error.
 func Later() []scheduling.PluginType {
 	later := []scheduling.PluginType{
-		{Type: "lora-affinity-scorer", Summary: "Prefers endpoints that have the request's adapter loaded."},
 		{Type: "session-affinity-scorer", Summary: "Prefers the endpoint that served the session before."},
 	}
 	for i := range later {

@@ -124,6 +124,16 @@ func pages(t *testing.T) map[string]string {
 		named("vllm-0", measured(12, 30, 0.93, endpoint(40_000, 90))), named("vllm-1", measured(0, 2, 0.1, endpoint(0, 0)))),
 		func(o *explanation.Options) { o.Tried = true })
 
+	tuned := func(use scheduling.AdapterUse, used, most int) schedtest.Endpoint {
+		e := measured(0, 2, 0.1, endpoint(0, 0))
+		e.Metrics.Known |= scheduling.MetricsAdapters
+		e.Metrics.Adapter, e.Metrics.Adapters, e.Metrics.MaxAdapters = use, used, most
+		return e
+	}
+	out["adapters"] = written(decided(t, []string{"lora-affinity-scorer", "max-score-picker"}, "", 1,
+		named("vllm-0", tuned(scheduling.AdapterUnused, 1, 4)), named("vllm-1", tuned(scheduling.AdapterRunning, 4, 4)),
+		named("vllm-2", tuned(scheduling.AdapterWaiting, 1, 0)), named("vllm-3", endpoint(0, 0))), nil)
+
 	x = decided(t, []string{"prefix-cache-scorer", "token-load-scorer", "queue-scorer", "kv-cache-utilization-scorer", "max-score-picker"}, "", 1,
 		named("vllm-llama3-8b-instruct-6f7d9c5b8-x2x4z", measured(3, 5, 0.5, endpoint(1000, 90))),
 		named("vllm-llama3-8b-instruct-6f7d9c5b8-qq7lb", measured(0, 1, 0.2, endpoint(0, 20))))
