@@ -94,6 +94,9 @@ func (s *Scheduler) attach(in *instance) {
 	if p, ok := in.plugin.(Mover); ok {
 		s.movers = append(s.movers, p)
 	}
+	if p, ok := in.plugin.(Answerer); ok {
+		s.answerers = append(s.answerers, p)
+	}
 	if p, ok := in.plugin.(Watcher); ok {
 		s.watchers = append(s.watchers, p)
 	}

@@ -49,6 +49,9 @@ func ValueAt[T any](c *Cycle, info ColumnInfo) *Value[T] {
 	return value
 }
 
+// Answerers are the plugins that add a header to answers.
+func (s *Scheduler) Answerers() []Answerer { return s.answerers }
+
 // Drawer marks a Picker that draws: the highest total is not what it picks, as a rule.
 type Drawer interface{ Draws() }
 

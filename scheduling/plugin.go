@@ -63,6 +63,12 @@ type Mover interface {
 	Moved(f *Flight, from *Endpoint, now time.Duration)
 }
 
+// Answerer adds a header to the answer that a request's client gets. AnswerHeader is called when the answer begins, at most
+// once for a flight; f.Endpoint is who served. An empty name adds none. The same rules as for Follower; it must not block.
+type Answerer interface {
+	AnswerHeader(f *Flight) (name, value string)
+}
+
 // Watcher is told every new snapshot, so that it can drop what it keeps for endpoints that went.
 type Watcher interface {
 	SnapshotChanged(s *Snapshot)

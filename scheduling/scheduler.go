@@ -21,6 +21,7 @@ type Scheduler struct {
 	followers []Follower
 	chunkers  []ChunkFollower
 	movers    []Mover
+	answerers []Answerer
 	watchers  []Watcher
 	slots     []*slot // columns and values
 	states    []*slot // per-flight state

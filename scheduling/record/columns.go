@@ -51,6 +51,11 @@ var codecs = map[string]codec{
 		func(e *decisionv1.Candidate, m *decisionv1.ColdRank) {
 			e.ColdRanks = append(e.ColdRanks, m)
 		}, coldRankTo, coldRankFrom),
+	scheduling.DataTypeOf[scheduling.SessionHome](): column(
+		(*decisionv1.Candidate).GetSessionHomes,
+		func(e *decisionv1.Candidate, m *decisionv1.SessionHome) {
+			e.SessionHomes = append(e.SessionHomes, m)
+		}, homeTo, homeFrom),
 	scheduling.DataTypeOf[scheduling.LearntRates](): column(
 		(*decisionv1.Candidate).GetLearntRates,
 		func(e *decisionv1.Candidate, m *decisionv1.LearntRates) { e.LearntRates = append(e.LearntRates, m) },
@@ -134,6 +139,12 @@ func ejectedTo(_ scheduling.Ejected, producer string) *decisionv1.Ejection {
 }
 
 func ejectedFrom(*decisionv1.Ejection) scheduling.Ejected { return scheduling.Ejected{} }
+
+func homeTo(_ scheduling.SessionHome, producer string) *decisionv1.SessionHome {
+	return &decisionv1.SessionHome{Producer: producer}
+}
+
+func homeFrom(*decisionv1.SessionHome) scheduling.SessionHome { return scheduling.SessionHome{} }
 
 // InFlightLoad is a load as records have it; producer is empty where it is the only one of its kind.
 func InFlightLoad(v scheduling.InFlightLoad, producer string) *decisionv1.InFlightLoad {

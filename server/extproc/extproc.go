@@ -115,6 +115,7 @@ const (
 	NoteObserved        = "observed"                // a stream in observability mode
 	NoteUnknownMessage  = "unknown_message"         // a message of a kind that this version does not know
 	NoteHeld            = "release_estimated"       // a charge held for its predicted time
+	NoteUnanswered      = "answer_headers_unseen"   // an answer to which a plugin could not add its header
 	NoteNoUsage         = "usage_unknown"           // a finished answer without usage
 	NotePartialBody     = "partial_body"            // a body that Envoy cut short
 	NoteBodyTooDeep     = "body_nesting_limit"      // a body nested deeper than is read
@@ -132,7 +133,7 @@ func Kinds() []string {
 		ReasonNotJSON, ReasonTooLarge, ReasonHeadersTooLarge, ReasonPickTimeout, ReasonShed, ReasonShedMemory, ReasonNoEndpoint,
 		ReasonNoSubset, ReasonFilteredOut, ReasonInternal,
 		NoteDuplicateEnd, NoteServedElsewhere, NoteServedUnknown, NotePanic, NoteIdle, NoteObserved,
-		NoteUnknownMessage, NoteHeld, NoteNoUsage, NotePartialBody, NoteBodyTooDeep, NoteSpansDropped,
+		NoteUnknownMessage, NoteHeld, NoteUnanswered, NoteNoUsage, NotePartialBody, NoteBodyTooDeep, NoteSpansDropped,
 		NoteOpaqueBody, NoteEventTooLarge, NoteEncodedAnswer, NoteMalformedAnswer, NoteTokensDropped,
 	}
 }
@@ -186,6 +187,7 @@ type Server struct {
 	lists   [listShards]list // of the open streams
 	holds   holds
 	sayHeld sync.Once
+	sayMute sync.Once
 	scanner *openai.Scanner
 }
 

@@ -80,6 +80,9 @@ func (h *holds) close() {
 // hold gives the stream's flight to holds.
 func (st *stream) hold() {
 	f, s := st.flight, st.server
+	if !st.response.headers {
+		st.unanswered()
+	}
 	st.flight = nil
 	outcome := scheduling.Outcome{Reason: scheduling.EndUnseen, Status: st.response.status, Usage: scheduling.UnknownUsage}
 	s.cfg.Observer.Noted(NoteHeld)

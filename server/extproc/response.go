@@ -24,6 +24,7 @@ type responseSide struct {
 	ids          *[]uint32     // memory of the reader, where the client asked for token ids
 	firstTokenAt time.Duration // 0: none yet
 	begun        bool          // the headers, or anything else, came
+	headers      bool          // the headers came
 	reading      bool          // reader was told of the headers and is fed the body
 	whole        bool          // the headers say that the engine had all of the answer when it sent them
 	ended        bool          // what comes now comes twice
@@ -85,14 +86,14 @@ func (st *stream) dropIDs() {
 
 func (st *stream) onResponseHeaders(h *extprocv3.HttpHeaders) error {
 	r := &st.response
-	r.begun = true
+	r.begun, r.headers = true, true
+	r.status, _ = strconv.Atoi(string(headerOf(h.GetHeaders(), ":status")))
 	if err := st.send(st.responseHeadersAnswer()); err != nil {
 		return err
 	}
 	if st.deaf {
 		return nil
 	}
-	r.status, _ = strconv.Atoi(string(headerOf(h.GetHeaders(), ":status")))
 	r.whole = st.responseMode == modeNone && isWhole(r.status, h.GetHeaders())
 	st.spans.responseBegun(r.status)
 	if st.request.Operation != scheduling.OperationOther {
@@ -128,6 +129,7 @@ func (st *stream) responseHeadersAnswer() any {
 		}
 		set = append(set, setHeader(conformanceServedHeader, []byte(served)))
 	}
+	set = st.pluginHeaders(set)
 	if set == nil {
 		return continueResponseHeaders
 	}
@@ -219,6 +221,9 @@ func (st *stream) responseEnded() {
 	r.ended = true
 	if st.flight == nil {
 		return
+	}
+	if !r.headers {
+		st.unanswered()
 	}
 	if r.status >= 400 {
 		st.release(scheduling.EndError)

@@ -918,7 +918,9 @@ type Candidate struct {
 	// Whether it is left out for a while because it failed; absent where it is not.
 	Ejections []*Ejection `protobuf:"bytes,18,rep,name=ejections,proto3" json:"ejections,omitempty"`
 	// What work costs on it, as far as it has been learnt.
-	LearntRates   []*LearntRates `protobuf:"bytes,19,rep,name=learnt_rates,json=learntRates,proto3" json:"learnt_rates,omitempty"`
+	LearntRates []*LearntRates `protobuf:"bytes,19,rep,name=learnt_rates,json=learntRates,proto3" json:"learnt_rates,omitempty"`
+	// Whether it served the request's session before; absent where it did not.
+	SessionHomes  []*SessionHome `protobuf:"bytes,20,rep,name=session_homes,json=sessionHomes,proto3" json:"session_homes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1075,6 +1077,13 @@ func (x *Candidate) GetEjections() []*Ejection {
 func (x *Candidate) GetLearntRates() []*LearntRates {
 	if x != nil {
 		return x.LearntRates
+	}
+	return nil
+}
+
+func (x *Candidate) GetSessionHomes() []*SessionHome {
+	if x != nil {
+		return x.SessionHomes
 	}
 	return nil
 }
@@ -1719,6 +1728,52 @@ func (x *Ejection) GetProducer() string {
 	return ""
 }
 
+// SessionHome says that an endpoint served the request's session before.
+type SessionHome struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The plugin; empty where it is the only one of its kind.
+	Producer      string `protobuf:"bytes,1,opt,name=producer,proto3" json:"producer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionHome) Reset() {
+	*x = SessionHome{}
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionHome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionHome) ProtoMessage() {}
+
+func (x *SessionHome) ProtoReflect() protoreflect.Message {
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionHome.ProtoReflect.Descriptor instead.
+func (*SessionHome) Descriptor() ([]byte, []int) {
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SessionHome) GetProducer() string {
+	if x != nil {
+		return x.Producer
+	}
+	return ""
+}
+
 // LearntRates are what work costs on an endpoint: constants at first, measurements as they come.
 type LearntRates struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1736,7 +1791,7 @@ type LearntRates struct {
 
 func (x *LearntRates) Reset() {
 	*x = LearntRates{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +1803,7 @@ func (x *LearntRates) String() string {
 func (*LearntRates) ProtoMessage() {}
 
 func (x *LearntRates) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[13]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +1816,7 @@ func (x *LearntRates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearntRates.ProtoReflect.Descriptor instead.
 func (*LearntRates) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{13}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LearntRates) GetProducer() string {
@@ -1812,7 +1867,7 @@ type PoolPressure struct {
 
 func (x *PoolPressure) Reset() {
 	*x = PoolPressure{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1879,7 @@ func (x *PoolPressure) String() string {
 func (*PoolPressure) ProtoMessage() {}
 
 func (x *PoolPressure) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[14]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1892,7 @@ func (x *PoolPressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolPressure.ProtoReflect.Descriptor instead.
 func (*PoolPressure) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{14}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PoolPressure) GetProducer() string {
@@ -1888,7 +1943,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +1955,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[15]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +1968,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{15}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Fault) GetProducer() string {
@@ -1943,7 +1998,7 @@ type FilterStep struct {
 
 func (x *FilterStep) Reset() {
 	*x = FilterStep{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[16]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1955,7 +2010,7 @@ func (x *FilterStep) String() string {
 func (*FilterStep) ProtoMessage() {}
 
 func (x *FilterStep) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[16]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1968,7 +2023,7 @@ func (x *FilterStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilterStep.ProtoReflect.Descriptor instead.
 func (*FilterStep) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{16}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FilterStep) GetFilter() string {
@@ -2022,7 +2077,7 @@ type GateReport struct {
 
 func (x *GateReport) Reset() {
 	*x = GateReport{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[17]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2034,7 +2089,7 @@ func (x *GateReport) String() string {
 func (*GateReport) ProtoMessage() {}
 
 func (x *GateReport) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[17]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2047,7 +2102,7 @@ func (x *GateReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GateReport.ProtoReflect.Descriptor instead.
 func (*GateReport) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{17}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GateReport) GetFilter() string {
@@ -2161,7 +2216,7 @@ type Scorer struct {
 
 func (x *Scorer) Reset() {
 	*x = Scorer{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[18]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2228,7 @@ func (x *Scorer) String() string {
 func (*Scorer) ProtoMessage() {}
 
 func (x *Scorer) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[18]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2241,7 @@ func (x *Scorer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scorer.ProtoReflect.Descriptor instead.
 func (*Scorer) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{18}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Scorer) GetName() string {
@@ -2228,7 +2283,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[19]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2240,7 +2295,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_sluice_decision_v1_decision_proto_msgTypes[19]
+	mi := &file_sluice_decision_v1_decision_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2253,7 +2308,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{19}
+	return file_sluice_decision_v1_decision_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Outcome) GetReason() string {
@@ -2372,7 +2427,7 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\x06Column\x12\x1b\n" +
 	"\tdata_type\x18\x01 \x01(\tR\bdataType\x12\x1a\n" +
 	"\bproducer\x18\x02 \x01(\tR\bproducer\x12\x16\n" +
-	"\x06opaque\x18\x03 \x01(\bR\x06opaque\"\x9a\b\n" +
+	"\x06opaque\x18\x03 \x01(\bR\x06opaque\"\xe0\b\n" +
 	"\tCandidate\x12\x18\n" +
 	"\aordinal\x18\x01 \x01(\rR\aordinal\x12\x1e\n" +
 	"\n" +
@@ -2396,7 +2451,8 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"cold_ranks\x18\x11 \x03(\v2\x1c.sluice.decision.v1.ColdRankR\tcoldRanks\x12:\n" +
 	"\tejections\x18\x12 \x03(\v2\x1c.sluice.decision.v1.EjectionR\tejections\x12B\n" +
-	"\flearnt_rates\x18\x13 \x03(\v2\x1f.sluice.decision.v1.LearntRatesR\vlearntRates\x1a9\n" +
+	"\flearnt_rates\x18\x13 \x03(\v2\x1f.sluice.decision.v1.LearntRatesR\vlearntRates\x12D\n" +
+	"\rsession_homes\x18\x14 \x03(\v2\x1f.sluice.decision.v1.SessionHomeR\fsessionHomes\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x01\n" +
@@ -2454,6 +2510,8 @@ const file_sluice_decision_v1_decision_proto_rawDesc = "" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x03R\x04rank\"&\n" +
 	"\bEjection\x12\x1a\n" +
+	"\bproducer\x18\x01 \x01(\tR\bproducer\")\n" +
+	"\vSessionHome\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\"\xa5\x01\n" +
 	"\vLearntRates\x12\x1a\n" +
 	"\bproducer\x18\x01 \x01(\tR\bproducer\x12/\n" +
@@ -2573,7 +2631,7 @@ func file_sluice_decision_v1_decision_proto_rawDescGZIP() []byte {
 }
 
 var file_sluice_decision_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_sluice_decision_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_sluice_decision_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_sluice_decision_v1_decision_proto_goTypes = []any{
 	(Operation)(0),                // 0: sluice.decision.v1.Operation
 	(EndpointState)(0),            // 1: sluice.decision.v1.EndpointState
@@ -2593,30 +2651,31 @@ var file_sluice_decision_v1_decision_proto_goTypes = []any{
 	(*LatencyObjective)(nil),      // 15: sluice.decision.v1.LatencyObjective
 	(*ColdRank)(nil),              // 16: sluice.decision.v1.ColdRank
 	(*Ejection)(nil),              // 17: sluice.decision.v1.Ejection
-	(*LearntRates)(nil),           // 18: sluice.decision.v1.LearntRates
-	(*PoolPressure)(nil),          // 19: sluice.decision.v1.PoolPressure
-	(*Fault)(nil),                 // 20: sluice.decision.v1.Fault
-	(*FilterStep)(nil),            // 21: sluice.decision.v1.FilterStep
-	(*GateReport)(nil),            // 22: sluice.decision.v1.GateReport
-	(*Scorer)(nil),                // 23: sluice.decision.v1.Scorer
-	(*Outcome)(nil),               // 24: sluice.decision.v1.Outcome
-	nil,                           // 25: sluice.decision.v1.Candidate.LabelsEntry
+	(*SessionHome)(nil),           // 18: sluice.decision.v1.SessionHome
+	(*LearntRates)(nil),           // 19: sluice.decision.v1.LearntRates
+	(*PoolPressure)(nil),          // 20: sluice.decision.v1.PoolPressure
+	(*Fault)(nil),                 // 21: sluice.decision.v1.Fault
+	(*FilterStep)(nil),            // 22: sluice.decision.v1.FilterStep
+	(*GateReport)(nil),            // 23: sluice.decision.v1.GateReport
+	(*Scorer)(nil),                // 24: sluice.decision.v1.Scorer
+	(*Outcome)(nil),               // 25: sluice.decision.v1.Outcome
+	nil,                           // 26: sluice.decision.v1.Candidate.LabelsEntry
 }
 var file_sluice_decision_v1_decision_proto_depIdxs = []int32{
 	6,  // 0: sluice.decision.v1.Decision.request:type_name -> sluice.decision.v1.Request
 	8,  // 1: sluice.decision.v1.Decision.columns:type_name -> sluice.decision.v1.Column
 	9,  // 2: sluice.decision.v1.Decision.candidates:type_name -> sluice.decision.v1.Candidate
-	20, // 3: sluice.decision.v1.Decision.faults:type_name -> sluice.decision.v1.Fault
-	21, // 4: sluice.decision.v1.Decision.filter_steps:type_name -> sluice.decision.v1.FilterStep
-	22, // 5: sluice.decision.v1.Decision.gates:type_name -> sluice.decision.v1.GateReport
-	23, // 6: sluice.decision.v1.Decision.scorers:type_name -> sluice.decision.v1.Scorer
-	24, // 7: sluice.decision.v1.Decision.outcome:type_name -> sluice.decision.v1.Outcome
-	19, // 8: sluice.decision.v1.Decision.pool_pressures:type_name -> sluice.decision.v1.PoolPressure
+	21, // 3: sluice.decision.v1.Decision.faults:type_name -> sluice.decision.v1.Fault
+	22, // 4: sluice.decision.v1.Decision.filter_steps:type_name -> sluice.decision.v1.FilterStep
+	23, // 5: sluice.decision.v1.Decision.gates:type_name -> sluice.decision.v1.GateReport
+	24, // 6: sluice.decision.v1.Decision.scorers:type_name -> sluice.decision.v1.Scorer
+	25, // 7: sluice.decision.v1.Decision.outcome:type_name -> sluice.decision.v1.Outcome
+	20, // 8: sluice.decision.v1.Decision.pool_pressures:type_name -> sluice.decision.v1.PoolPressure
 	0,  // 9: sluice.decision.v1.Request.operation:type_name -> sluice.decision.v1.Operation
 	7,  // 10: sluice.decision.v1.Request.tokenized_prompts:type_name -> sluice.decision.v1.TokenizedPrompt
 	15, // 11: sluice.decision.v1.Request.latency_objectives:type_name -> sluice.decision.v1.LatencyObjective
 	1,  // 12: sluice.decision.v1.Candidate.state:type_name -> sluice.decision.v1.EndpointState
-	25, // 13: sluice.decision.v1.Candidate.labels:type_name -> sluice.decision.v1.Candidate.LabelsEntry
+	26, // 13: sluice.decision.v1.Candidate.labels:type_name -> sluice.decision.v1.Candidate.LabelsEntry
 	2,  // 14: sluice.decision.v1.Candidate.exclusion:type_name -> sluice.decision.v1.Exclusion
 	10, // 15: sluice.decision.v1.Candidate.prefix_cache_matches:type_name -> sluice.decision.v1.PrefixCacheMatch
 	11, // 16: sluice.decision.v1.Candidate.in_flight_loads:type_name -> sluice.decision.v1.InFlightLoad
@@ -2625,14 +2684,15 @@ var file_sluice_decision_v1_decision_proto_depIdxs = []int32{
 	14, // 19: sluice.decision.v1.Candidate.latency_predictions:type_name -> sluice.decision.v1.LatencyPrediction
 	16, // 20: sluice.decision.v1.Candidate.cold_ranks:type_name -> sluice.decision.v1.ColdRank
 	17, // 21: sluice.decision.v1.Candidate.ejections:type_name -> sluice.decision.v1.Ejection
-	18, // 22: sluice.decision.v1.Candidate.learnt_rates:type_name -> sluice.decision.v1.LearntRates
-	3,  // 23: sluice.decision.v1.EngineMetrics.adapter:type_name -> sluice.decision.v1.AdapterUse
-	4,  // 24: sluice.decision.v1.GateReport.verdict:type_name -> sluice.decision.v1.GateVerdict
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	19, // 22: sluice.decision.v1.Candidate.learnt_rates:type_name -> sluice.decision.v1.LearntRates
+	18, // 23: sluice.decision.v1.Candidate.session_homes:type_name -> sluice.decision.v1.SessionHome
+	3,  // 24: sluice.decision.v1.EngineMetrics.adapter:type_name -> sluice.decision.v1.AdapterUse
+	4,  // 25: sluice.decision.v1.GateReport.verdict:type_name -> sluice.decision.v1.GateVerdict
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_sluice_decision_v1_decision_proto_init() }
@@ -2642,15 +2702,15 @@ func file_sluice_decision_v1_decision_proto_init() {
 	}
 	file_sluice_decision_v1_decision_proto_msgTypes[0].OneofWrappers = []any{}
 	file_sluice_decision_v1_decision_proto_msgTypes[8].OneofWrappers = []any{}
-	file_sluice_decision_v1_decision_proto_msgTypes[17].OneofWrappers = []any{}
-	file_sluice_decision_v1_decision_proto_msgTypes[19].OneofWrappers = []any{}
+	file_sluice_decision_v1_decision_proto_msgTypes[18].OneofWrappers = []any{}
+	file_sluice_decision_v1_decision_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sluice_decision_v1_decision_proto_rawDesc), len(file_sluice_decision_v1_decision_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
