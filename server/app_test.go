@@ -371,10 +371,10 @@ func TestStartErrors(t *testing.T) {
 		text string
 		want string
 	}{
-		"typo":            {"plugins: [{type: queue-skorer}]", `did you mean "queue-scorer"`},
-		"port taken":      {"server: {listen: \"" + taken.Addr().String() + "\"}", "server.listen"},
-		"no certificate":  {"server: {tls: {mode: files, certFile: /nowhere/a, keyFile: /nowhere/b}}", "server.tls"},
-		"not in this one": {"plugins: [{type: lora-affinity-scorer}]", "not in this version"},
+		"typo":           {"plugins: [{type: queue-skorer}]", `did you mean "queue-scorer"`},
+		"port taken":     {"server: {listen: \"" + taken.Addr().String() + "\"}", "server.listen"},
+		"no certificate": {"server: {tls: {mode: files, certFile: /nowhere/a, keyFile: /nowhere/b}}", "server.tls"},
+		"llm-d's alone":  {"plugins: [{type: utilization-filter}]", "llm-d's utilization-filter is not supported"},
 	} {
 		path := filepath.Join(t.TempDir(), "sluice.yaml")
 		write(t, path, test.text)

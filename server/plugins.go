@@ -24,7 +24,7 @@ import (
 	"github.com/sluice-epp/sluice/scheduling/filter"
 	"github.com/sluice-epp/sluice/scheduling/picker"
 	"github.com/sluice-epp/sluice/scheduling/scorer"
-	"github.com/sluice-epp/sluice/server/config"
+	"github.com/sluice-epp/sluice/server/session"
 )
 
 // Environment is what the plugins of a process share.
@@ -41,6 +41,8 @@ type Environment struct {
 	// Follow, Now is a virtual time.
 	Follow    precise.Follower
 	Transport http.RoundTripper
+	// Offline means that what is built will not serve: secrets in files, which may be on other machines, are not read.
+	Offline bool
 	// HashSeed keys the block hashes of plugins without a configured seed; made anew per process.
 	HashSeed blockhash.Seed
 }
@@ -66,12 +68,12 @@ func Plugins(e Environment) []scheduling.PluginType {
 			latency.Type(),
 			outlier.Type(outlier.Options{Logger: e.Logger, Registerer: e.Registerer}),
 			gate.Type(),
+			session.Type(session.Options{Now: time.Now, Registerer: e.Registerer, Offline: e.Offline}),
 		},
 		e.Engines.Types(),
 		filter.Types(),
 		scorer.Types(),
 		picker.Types(),
-		config.Later(),
 	)
 }
 
@@ -80,7 +82,7 @@ func Catalogue() []scheduling.PluginType {
 	now := func() time.Duration { return 0 }
 	logger := slog.New(slog.DiscardHandler)
 	return Plugins(Environment{
-		Now: now, Logger: logger, HashSeed: blockhash.NewSeed(),
+		Now: now, Logger: logger, HashSeed: blockhash.NewSeed(), Offline: true,
 		Engines: metrics.NewStore(metrics.Options{Now: now, Logger: logger}),
 	})
 }

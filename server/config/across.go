@@ -22,6 +22,7 @@ const (
 	sourceKey       = "ttftSource"
 	latencyType     = "latency-scorer"
 	outlierType     = "outlier-detection-filter"
+	sessionType     = "session-affinity-scorer"
 )
 
 // warnAcross warns of what no plugin can see by itself.
@@ -32,6 +33,7 @@ func (f *File) warnAcross(types []scheduling.PluginType, s *scheduling.Scheduler
 	f.warnTiers(types, s)
 	f.warnBudget(s)
 	f.warnTokens(s)
+	f.warnSessions(s)
 }
 
 // firstTokenTaker is a gate that may take a producer's predictions for times to a first token, and responsePredictor a producer
@@ -80,6 +82,23 @@ func (f *File) warnTokens(s *scheduling.Scheduler) {
 	}
 }
 
+// ownKeyer is a plugin that signs with a key of this process's own unless it is given one.
+type ownKeyer interface{ OwnKey() bool }
+
+// warnSessions warns of answers to which no plugin can add its header, and of a key that no other process has.
+func (f *File) warnSessions(s *scheduling.Scheduler) {
+	for name, plugin := range s.Plugins() {
+		if _, ok := plugin.(scheduling.Answerer); ok && f.Config.Server.EndStream == EndAfterPick {
+			f.warnf(f.place("server.endStream"), "with afterPick, calls end before answers begin where that is safe, and %s cannot add its header to "+
+				"them; use afterFirstToken or afterResponse", name)
+		}
+		if k, ok := plugin.(ownKeyer); ok && k.OwnKey() {
+			f.warnf(f.atRef(name), "%s signs its tokens with a key that is drawn at each start: other replicas do not know its sessions, nor does it after a "+
+				"restart; set key or keyFile", name)
+		}
+	}
+}
+
 // atName is where a plugin is declared.
 func (f *File) atName(name string) origin {
 	for _, pl := range f.allPlugins() {
@@ -88,6 +107,19 @@ func (f *File) atName(name string) origin {
 		}
 	}
 	return origin{}
+}
+
+// atRef is where a plugin is declared, or else where the profile refers to its type.
+func (f *File) atRef(name string) origin {
+	if at := f.atName(name); at.file != "" {
+		return at
+	}
+	for _, r := range f.refs {
+		if _, path, written := strings.Cut(r.Path, ": "); written && r.Name == name {
+			return f.place(path)
+		}
+	}
+	return origin{file: f.Name}
 }
 
 // warnBudget warns of look-ups that may take longer than what they are part of.

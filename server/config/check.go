@@ -31,7 +31,7 @@ func CheckText(name string, text []byte, lookup func(string) (string, bool), typ
 	if err != nil {
 		return "", err
 	}
-	f.warnMissing()
+	f.warnMissing(scheduler)
 	if err := f.checkShadow(lookup, types, scheduler); err != nil {
 		return "", errors.Join(err, scheduler.Close())
 	}
@@ -42,22 +42,42 @@ func CheckText(name string, text []byte, lookup func(string) (string, bool), typ
 	return report, nil
 }
 
+// fileReader is a plugin whose parameters name files, by parameter, that are read where it serves.
+type fileReader interface{ Files() map[string]string }
+
 // warnMissing warns of files that the configuration names and that are not here. They may be where the server runs.
-func (f *File) warnMissing() {
+func (f *File) warnMissing(scheduler *scheduling.Scheduler) {
 	t, admin := f.Config.Server.TLS, f.Config.Server.AdminTLS
 	for _, named := range []struct{ key, path string }{
 		{"endpointsFile", f.Config.EndpointsFile}, {"kubernetes.kubeconfig", f.Config.Kubernetes.Kubeconfig},
 		{"server.tls.certFile", t.CertFile}, {"server.tls.keyFile", t.KeyFile}, {"server.tls.clientCAFile", t.ClientCAFile},
 		{"server.adminTLS.certFile", admin.CertFile}, {"server.adminTLS.keyFile", admin.KeyFile}, {"server.adminTLS.clientCAFile", admin.ClientCAFile},
 	} {
-		if named.path == "" {
+		f.warnUnreadable(f.place(named.key), named.path)
+	}
+	for _, pl := range f.allPlugins() {
+		r, ok := scheduler.Plugin(pl.name).(fileReader)
+		if !ok {
 			continue
 		}
-		if info, err := os.Stat(named.path); err != nil {
-			f.warnf(f.place(named.key), "cannot be read here: %v", err)
-		} else if info.IsDir() {
-			f.warnf(f.place(named.key), "is a folder: %s", named.path)
+		for key, path := range r.Files() {
+			at := pl.at
+			if node := pl.parameter(key); node != nil {
+				at = pl.document.at(node, pl.at.path+".parameters."+key)
+			}
+			f.warnUnreadable(at, path)
 		}
+	}
+}
+
+func (f *File) warnUnreadable(at origin, path string) {
+	if path == "" {
+		return
+	}
+	if info, err := os.Stat(path); err != nil {
+		f.warnf(at, "cannot be read here: %v", err)
+	} else if info.IsDir() {
+		f.warnf(at, "is a folder: %s", path)
 	}
 }
 

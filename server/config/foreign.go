@@ -239,7 +239,7 @@ const fallbackScore = "predictions are there from the first request on"
 
 // foreignValues are the only values, by parameter, with which one of the foreignKeys means nothing: another one would have changed how
 // requests are served.
-var foreignValues = map[string]string{"headroomSelectionStrategy": "least"}
+var foreignValues = map[string]string{"headroomSelectionStrategy": "least", "algorithm": "encoded_endpoint_header"}
 
 // foreignKeys are parameters of llm-d's plugins that mean nothing here, by type.
 var foreignKeys = map[string]map[string]string{
@@ -257,6 +257,12 @@ var foreignKeys = map[string]map[string]string{
 		"compositeKVWeight":         fallbackScore,
 		"compositeQueueWeight":      fallbackScore,
 		"compositePrefixWeight":     fallbackScore,
+	},
+	sessionType: {
+		"algorithm":            "the token names the endpoint, as with encoded_endpoint_header",
+		"evictionTtlSeconds":   "nothing is kept of sessions; tokenLifetime is how long a token counts",
+		"evictionSweepSeconds": "nothing is kept of sessions",
+		"missThreshold":        "nothing is kept of sessions",
 	},
 	"precise-prefix-cache-producer": {
 		"indexerConfig": "the index is in memory and bounds itself",

@@ -54,20 +54,6 @@ func check(t *testing.T, text string) string {
 	return report
 }
 
-// onlyLater fails unless the faults are about the given places and say no more than that something is still to come.
-func onlyLater(t *testing.T, got string, places ...string) {
-	t.Helper()
-	lines := strings.Split(got, "\n")
-	for i, line := range lines {
-		if i >= len(places) || !strings.Contains(line, places[i]) || !strings.Contains(line, config.NotInThisVersion) {
-			t.Errorf("unexpected: %s", line)
-		}
-	}
-	if len(lines) < len(places) {
-		t.Errorf("want faults at %q, got\n%s", places, got)
-	}
-}
-
 const exampleList = `apiVersion: sluice/v1alpha1        # llm-d.ai/v1alpha1 is accepted too
 kind: EndpointPickerConfig
 plugins:
@@ -138,12 +124,6 @@ func TestPreciseExampleRuns(t *testing.T) {
 	}
 	if strings.Contains(report, "type: approx-prefix-cache-producer") {
 		t.Errorf("the approximate producer runs beside the precise one:\n%s", report)
-	}
-}
-
-func TestStillToCome(t *testing.T) {
-	for _, later := range config.Later() {
-		onlyLater(t, faults(t, "plugins: [{type: "+later.Type+"}]\n"), "plugins[0]: type \""+later.Type+"\"")
 	}
 }
 

@@ -153,7 +153,7 @@ func testTypes() []scheduling.PluginType {
 	for _, name := range []string{"prefix-cache-scorer", "queue-scorer", "token-load-scorer", "active-request-scorer"} {
 		types = append(types, scheduling.PluginType{Type: name, New: func(*scheduling.Builder) (any, error) { return testScorer{}, nil }})
 	}
-	return append(types, Later()...)
+	return types
 }
 
 // environment is a lookup of a few names.

@@ -88,7 +88,7 @@ func (p *Plan) engines(t *trace.Trace) []sim.Params {
 func newPicker(v *fleet.View, rows *[]sample.Row) (fleet.Picker, error) {
 	types := append(server.Plugins(server.Environment{
 		Now: v.Now, Logger: slog.New(slog.DiscardHandler), Engines: v.Engines(), HashSeed: blockhash.SeedOf("latency"), Transport: v,
-		Follow: v.Follow,
+		Follow: v.Follow, Offline: true,
 	}), watcherType(rows))
 	text, err := Observed(config.DefaultText, typeName)
 	if err != nil {

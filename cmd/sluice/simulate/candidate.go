@@ -118,6 +118,6 @@ func (c *Candidate) picker(v *fleet.View) (fleet.Picker, error) {
 func plugins(v *fleet.View) []scheduling.PluginType {
 	return server.Plugins(server.Environment{
 		Now: v.Now, Logger: slog.New(slog.DiscardHandler), Engines: v.Engines(), HashSeed: blockhash.SeedOf("simulate"), Transport: v,
-		Follow: v.Follow,
+		Follow: v.Follow, Offline: true,
 	})
 }
