@@ -233,6 +233,10 @@ func TestReasonNamesWhatDecided(t *testing.T) {
 	if got := explain.Reason(d); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+	d.Candidates[1].SessionHomes = []*decisionv1.SessionHome{{}}
+	if got, want := explain.Reason(d), "e1 was picked, having served the session before; of 4 candidates"; !strings.HasPrefix(got, want) {
+		t.Errorf("%s, want %s", got, want)
+	}
 }
 
 // The blocks that are taken from an endpoint are worth what its blocks are worth, on the CPU's tier for example.

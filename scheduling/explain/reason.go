@@ -100,7 +100,7 @@ func (n endpoints) picked(d *decisionv1.Decision) string {
 		s += " was picked"
 	}
 	if len(e.GetSessionHomes()) > 0 {
-		s += ", served the session before"
+		s += ", having served the session before"
 	}
 	if l := e.GetInFlightLoads(); len(l) > 0 {
 		s += fmt.Sprintf(", with %s of %s in flight", plural(l[0].GetTokens(), "token"), plural(l[0].GetRequests(), "request"))
