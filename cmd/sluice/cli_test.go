@@ -226,3 +226,36 @@ func TestNothingGiven(t *testing.T) {
 		}
 	}
 }
+
+func TestConfigImport(t *testing.T) {
+	folder := t.TempDir()
+	in, out := filepath.Join(folder, "epp.yaml"), filepath.Join(folder, "sluice.yaml")
+	text := "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n- type: queue-scorer\n- type: utilization-filter\n"
+	if err := os.WriteFile(in, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := captured(t, "config", "import", in)
+	if code != 0 || stderr != "" || !strings.Contains(stdout, "1 map, 0 differ, 1 missing, 0 not needed") || !strings.Contains(stdout, "-o FILE") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	code, stdout, stderr = captured(t, "config", "import", in, "-o", out)
+	if code != 0 || stderr != "" || !strings.Contains(stdout, out+" is written") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if code, stdout, stderr = captured(t, "config", "check", out); code != 0 || !strings.Contains(stdout, "- pluginRef: queue-scorer") {
+		t.Errorf("what is written does not pass: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	code, stdout, stderr = captured(t, "config", "import", in, "-o", "-")
+	if code != 0 || !strings.HasPrefix(stdout, "# Made of ") || !strings.Contains(stderr, "utilization-filter, line 5") {
+		t.Errorf("exit code %d\n%s\n%s", code, stdout, stderr)
+	}
+	if code, _, stderr = captured(t, "config", "import", filepath.Join(folder, "gone")); code != 1 || !strings.Contains(stderr, "no such file") {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+	if err := os.WriteFile(in, []byte("kind: Service\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr = captured(t, "config", "import", in, "-o", out); code != 1 || !strings.Contains(stderr, `its kind is "Service"`) {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}

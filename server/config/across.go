@@ -43,6 +43,9 @@ type (
 	responsePredictor interface{ WholeResponses() bool }
 )
 
+// wholeResponses is what messages of unlike hold.
+const wholeResponses = "predicts whole responses"
+
 // unlike are the gates that compare times to a first token with predictions of something else.
 func (f *File) unlike(s *scheduling.Scheduler) (faults Faults) {
 	for name, plugin := range s.Plugins() {
@@ -52,7 +55,7 @@ func (f *File) unlike(s *scheduling.Scheduler) (faults Faults) {
 		}
 		producer := taker.FirstTokensOf()
 		if p, ok := s.Plugin(producer).(responsePredictor); ok && p.WholeResponses() {
-			faults = append(faults, f.atName(name).fault("%s takes its times from %s, which predicts whole responses (streamingMode: false): its bounds are "+
+			faults = append(faults, f.atName(name).fault("%s takes its times from %s, which "+wholeResponses+" (streamingMode: false): its bounds are "+
 				"of times to a first token; leave streamingMode out, or set ttftSource: prefillThroughput", name, producer))
 		}
 	}

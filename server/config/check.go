@@ -130,21 +130,30 @@ var otherSpellings = map[string]string{
 	"maxTTFTPenaltyMs": "affinityMaxTTFTPenaltyMs",
 }
 
-// differences lists the parameters that the file leaves out and whose value llm-d would have chosen otherwise.
-func (f *File) differences(types []scheduling.PluginType) []string {
-	var lines []string
+// otherDefault is a parameter that a file leaves out, with the default here and llm-d's.
+type otherDefault struct{ plugin, key, here, there string }
+
+// otherDefaults lists the parameters that the file leaves out and whose value llm-d would have chosen otherwise.
+func (f *File) otherDefaults(types []scheduling.PluginType) (all []otherDefault) {
 	for _, pl := range f.allPlugins() {
 		theirs, values := foreignDefaults[pl.kind], f.parameterValues(types, pl)
 		if slices.Contains(values, parameterValue{"penaltyMode", "breakEven"}) {
 			continue // llm-d's filter has no such mode
 		}
 		for _, p := range values {
-			their, known := theirs[p.name]
-			if !known || their == p.value || pl.sets(p.name) {
-				continue
+			if their, known := theirs[p.name]; known && their != p.value && !pl.sets(p.name) {
+				all = append(all, otherDefault{pl.name, p.name, p.value, their})
 			}
-			lines = append(lines, fmt.Sprintf("%s.%s is %s; llm-d's is %s", pl.name, p.name, p.value, their))
 		}
+	}
+	return all
+}
+
+// differences says where the file has Sluice's defaults and llm-d's are others.
+func (f *File) differences(types []scheduling.PluginType) []string {
+	var lines []string
+	for _, d := range f.otherDefaults(types) {
+		lines = append(lines, fmt.Sprintf("%s.%s is %s; llm-d's is %s", d.plugin, d.key, d.here, d.there))
 	}
 	if f.builtInProfile() && f.version != "" && f.version != Versions[0] {
 		lines = append(lines, "without schedulingProfiles the built-in profile runs; "+

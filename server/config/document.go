@@ -192,6 +192,15 @@ func (d *document) find(n ast.Node, key string) ast.Node {
 	return nil
 }
 
+// item is an item of a list, or nil.
+func (d *document) item(n ast.Node, i int) ast.Node {
+	list, ok := d.resolve(n).(*ast.SequenceNode)
+	if !ok || i >= len(list.Values) {
+		return nil
+	}
+	return list.Values[i]
+}
+
 func keyText(e *ast.MappingValueNode) string { return nodeText(e.Key) }
 
 // nodeText is a scalar's text as written, without quotes.
