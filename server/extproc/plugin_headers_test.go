@@ -62,10 +62,11 @@ func TestPluginsAddHeadersToAnswers(t *testing.T) {
 	for _, mode := range []bodyMode{modeFullDuplex, modeStreamed, modeBuffered, modeNone} {
 		b := newBench(t, marking("x-one", "", "x-two"))
 		c, pick := b.picked(t, mode, 400)
-		c.responseHeaders(false, ":status", "200")
+		c.responseHeaders(true, ":status", "200")
 		if got := added(c); len(got) != 2 || got["x-one"] != pick || got["x-two"] != pick {
 			t.Errorf("%v: headers %v, want x-one and x-two with %s", mode, got, pick)
 		}
+		b.settles(t, 0, 0)
 		if n := b.notes.count(NoteUnanswered); n != 0 {
 			t.Errorf("%v: %d answers count as unseen", mode, n)
 		}
