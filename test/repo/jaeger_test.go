@@ -67,23 +67,29 @@ func TestJaegerScript(t *testing.T) {
 			if tc.named != "" {
 				cmd.Env = append(cmd.Env, "SLUICE_JAEGER="+places["named"])
 			}
-			var out, said bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &said
-			code := 0
-			if err := cmd.Run(); err != nil {
-				exit := new(exec.ExitError)
-				if !errors.As(err, &exit) {
-					t.Fatal(err)
-				}
-				code = exit.ExitCode()
-			}
+			code, out, said := outcome(t, cmd)
 			want := ""
 			if tc.want != "" {
 				want = places[tc.want] + "\n"
 			}
-			if code != tc.code || out.String() != want || !strings.Contains(said.String(), tc.says) {
-				t.Errorf("exit %d, printed %q, said %q; want exit %d, %q, and %q", code, out.String(), said.String(), tc.code, want, tc.says)
+			if code != tc.code || out != want || !strings.Contains(said, tc.says) {
+				t.Errorf("exit %d, printed %q, said %q; want exit %d, %q, and %q", code, out, said, tc.code, want, tc.says)
 			}
 		})
 	}
+}
+
+// outcome runs a script: its exit code, what it printed, and what it said beside that.
+func outcome(t *testing.T, cmd *exec.Cmd) (code int, out, said string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		exit := new(exec.ExitError)
+		if !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		code = exit.ExitCode()
+	}
+	return code, stdout.String(), stderr.String()
 }

@@ -1,8 +1,6 @@
 package repo
 
 import (
-	"bytes"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,22 +57,13 @@ func TestKubeScriptFindsTheAPIServer(t *testing.T) {
 			if tc.named != nil {
 				cmd.Env = append(cmd.Env, "SLUICE_KUBE="+places["named"])
 			}
-			var out, said bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &said
-			code := 0
-			if err := cmd.Run(); err != nil {
-				exit := new(exec.ExitError)
-				if !errors.As(err, &exit) {
-					t.Fatal(err)
-				}
-				code = exit.ExitCode()
-			}
+			code, out, said := outcome(t, cmd)
 			want := ""
 			if tc.want != "" {
 				want = places[tc.want] + "\n"
 			}
-			if code != tc.code || out.String() != want || !strings.Contains(said.String(), tc.says) {
-				t.Errorf("exit %d, printed %q, said %q; want %d, %q, %q", code, out.String(), said.String(), tc.code, want, tc.says)
+			if code != tc.code || out != want || !strings.Contains(said, tc.says) {
+				t.Errorf("exit %d, printed %q, said %q; want %d, %q, %q", code, out, said, tc.code, want, tc.says)
 			}
 		})
 	}
